@@ -81,7 +81,7 @@ pub(crate) struct ReadBenchArguments {
     pub(crate) comparison: ComparisonArguments,
     #[command(flatten)]
     pub(crate) paced: PacedArguments,
-    /// How long after its acknowledgement a record is read, such as 3ms; several, separated by
+    /// How long after its acknowledgement a record is read, for example 3ms; several, separated by
     /// commas.
     #[arg(long, default_value = "0,3ms", value_delimiter = ',', value_parser = duration)]
     pub(crate) lag: Vec<Duration>,
@@ -377,7 +377,7 @@ impl FromStr for ShardCounts {
 /// # Errors
 /// If it is no time, or longer than an hour. The text shows valid ones.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is no time: give one such as 3ms, 0.2ms, 200us or 1s");
+    let wrong = || format!("'{text}' is not a duration; use a unit, for example 3ms, 0.2ms, 200us or 1s");
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit_us = match &text[digits.len()..] {
         "us" => 1.0,
@@ -451,7 +451,7 @@ mod tests {
             [0, 3000, 3000, 200, 200, 1_000_000].map(Ok)
         );
         for wrong in ["", "ms", "-1ms", "3 ms", "1h", "NaN", "inf", "1e99"] {
-            assert!(us(wrong).is_err_and(|text| text.contains("such as 3ms")), "{wrong}");
+            assert!(us(wrong).is_err_and(|text| text.contains("for example 3ms")), "{wrong}");
         }
     }
 
@@ -470,7 +470,7 @@ mod tests {
     fn wrong_arguments_are_told_what_would_be_right() {
         for (line, hint) in [
             ("latency --order erwin", "known: erwin-bb"),
-            ("latency --rtt 1h", "such as 3ms"),
+            ("latency --rtt 1h", "for example 3ms"),
             ("latency --rtt 1s", "at most 50ms"),
             ("latency --size 0", "1 to 1048576 bytes"),
             ("latency --rate 0", "1..=1000000"),
@@ -479,7 +479,7 @@ mod tests {
             ("throughput --rate 10", "unexpected argument"),
             ("throughput --in-flight 0", "1..=65536"),
             ("scale --shards 8..1", "such as 1,2,4"),
-            ("read --lag soon", "such as 3ms"),
+            ("read --lag soon", "for example 3ms"),
             ("stall --rounds 0", "1.."),
             ("read --period 0", "takes some time"),
             ("read --period 1ms --lag 0", "cannot be used with"),

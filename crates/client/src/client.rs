@@ -237,7 +237,8 @@ impl Client {
             session.opened_at() <= Position::MAX && number <= limits::MAX_FIRST
         };
         if !options.resume.is_none_or(is_possible) {
-            let reason = "no session has this name, or a number so high; open a new one".to_owned();
+            let reason = "the session is unknown, or has fewer appends than this number; open a new session"
+                .to_owned();
             return Err(ControlError::Impossible { reason });
         }
         let sessions = options.unordered.unwrap_or(1);
@@ -246,8 +247,7 @@ impl Client {
             return Err(ControlError::Impossible { reason });
         }
         if options.unordered.is_some() && options.resume.is_some() {
-            let reason =
-                "who resumes a session appends in its order; open another handle for unordered appends";
+            let reason = "a resumed session appends in order; open another handle for unordered appends";
             return Err(ControlError::Impossible { reason: reason.to_owned() });
         }
         Log::open(self.clone(), entry, &options).await
@@ -467,9 +467,7 @@ async fn connect_to_one<'a>(
 pub(crate) fn refused(message: control::Message) -> ControlError {
     match message {
         control::Message::Refused { refusal, .. } => refused_by(refusal),
-        _ => {
-            ControlError::Impossible { reason: "the register gave an answer that makes no sense here".into() }
-        }
+        _ => ControlError::Impossible { reason: "the register sent an unexpected answer".into() },
     }
 }
 

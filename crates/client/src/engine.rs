@@ -425,7 +425,7 @@ impl Engine {
     /// Why the register is unusable. For a waiting log it also explains the missing view.
     fn no_view(&self, log_waits: bool) -> Option<String> {
         let why = self.register.outage.as_ref()?;
-        Some(if log_waits { format!("no view: {why}") } else { why.clone() })
+        Some(if log_waits { format!("no active view: {why}") } else { why.clone() })
     }
 
     fn ask(&mut self, handle: u64) {
@@ -457,7 +457,9 @@ impl Engine {
                         has_full_disk = true;
                         obstacles.push(format!("the disk of node {node} is full, make room there"));
                     }
-                    Some(false) => obstacles.push(format!("node {node} has no room for more at present")),
+                    Some(false) => {
+                        obstacles.push(format!("node {node} is busy and takes no more appends at present"))
+                    }
                     None if appender.owes(node, long_ago) => silent.push(node),
                     None => {}
                 }
@@ -476,7 +478,7 @@ impl Engine {
             1 => obstacles.push("the append before it is not acknowledged either".to_owned()),
             _ => obstacles.push(format!("{before} appends before it are not acknowledged either")),
         }
-        if obstacles.is_empty() { "the replicas did not all answer".to_owned() } else { obstacles.join("; ") }
+        if obstacles.is_empty() { "some replicas did not answer".to_owned() } else { obstacles.join("; ") }
     }
 
     fn arrived(&mut self, event: LinkEvent) {

@@ -43,7 +43,7 @@ pub enum ControlError {
         reason: String,
     },
     /// The deadline passed.
-    #[error("no answer from the cluster within {seconds} s: {waiting_for}")]
+    #[error("timed out after {seconds} s: {waiting_for}")]
     DeadlineExceeded {
         /// Seconds.
         seconds: f64,
@@ -86,13 +86,13 @@ pub enum AppendError {
     #[error("session {0} has expired; appends in flight may or may not be in the log")]
     SessionExpired(SessionId),
     /// An earlier run of the session received the acknowledgement. The record is in the log.
-    #[error("it was completed in an earlier run of the session: it is in the log")]
+    #[error("the append was completed in an earlier run of the session and is in the log")]
     AppendedBefore,
     /// The record missed its shard. It is not in the log and never will be: append it again.
     #[error("the record did not reach its shard in time and is not in the log; append it again")]
     NotAppended,
     /// The shard does not exist or is closed. The record is not in the log.
-    #[error("no shard {shard} of the log takes records; those that do: {}", listed(.open))]
+    #[error("no shard {shard} of the log takes records; open shards: {}", listed(.open))]
     NoSuchShard {
         /// The requested shard.
         shard: ShardId,
@@ -143,7 +143,7 @@ pub enum ReadError {
     #[error(transparent)]
     Failed(#[from] seriatim_delivery::Failure),
     /// The filter's prefix is longer than any key or header.
-    #[error("the filter's prefix is longer than {limit} bytes, and so no record matches it")]
+    #[error("the filter's prefix is longer than {limit} bytes, so no record matches it")]
     FilterTooLong {
         /// Maximum bytes of a record's key and headers.
         limit: u32,
@@ -157,13 +157,13 @@ pub enum ReadError {
         known: Vec<ShardId>,
     },
     /// The set of chosen shards is empty.
-    #[error("no shard is chosen, and so there is nothing to deliver")]
+    #[error("no shard is chosen, so there is nothing to deliver")]
     NoShards,
     /// The log was deleted.
     #[error("the log '{0}' was deleted")]
     Deleted(String),
     /// The deadline passed.
-    #[error("no answer within {seconds} s: {waiting_for}")]
+    #[error("timed out after {seconds} s: {waiting_for}")]
     DeadlineExceeded {
         /// Seconds.
         seconds: f64,

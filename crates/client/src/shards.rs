@@ -17,7 +17,7 @@ impl Client {
         let entry = self.lookup(name).await?;
         let (log, shard) = (entry.id, ShardId(entry.shards.len() as u32));
         self.change_catalog(move |request| control::Message::AddShard { request, log, shard }).await?;
-        let waiting_for = format!("shard {shard} is to join '{name}' as soon as enough of its nodes answer");
+        let waiting_for = format!("shard {shard} joins '{name}' as soon as enough of its nodes answer");
         Ok((shard, self.look_until(name, waiting_for, Awaited::Takes(shard)).await?))
     }
 
@@ -33,8 +33,7 @@ impl Client {
             return Err(ControlError::Impossible { reason: format!("'{name}' has no shard {shard}") });
         }
         self.change_catalog(move |request| control::Message::RemoveShard { request, log, shard }).await?;
-        let waiting_for =
-            format!("shard {shard} of '{name}' is to take no new records from the next view on");
+        let waiting_for = format!("shard {shard} of '{name}' closes with the next view");
         self.look_until(name, waiting_for, Awaited::TakesNoMore(shard)).await
     }
 }

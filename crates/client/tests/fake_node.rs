@@ -267,7 +267,7 @@ async fn unordered_appends_are_spread_over_sessions() {
     both.resume = sessions.first().map(|session| (*session, 2));
     let beyond = LogOptions::resume(SessionId::new(Position(u64::MAX), 1), 0);
     let refused =
-        [(LogOptions::unordered(0), "1 to 256"), (both, "in its order"), (beyond, "no session has")];
+        [(LogOptions::unordered(0), "1 to 256"), (both, "appends in order"), (beyond, "session is unknown")];
     for (options, why) in refused {
         let error = client.log_with("orders", options).await.unwrap_err().to_string();
         assert!(error.contains(why), "{error}");

@@ -14,7 +14,7 @@ pub enum Failure {
     },
     /// A shard skipped a position that it holds, or served it twice. This is a defect; nothing
     /// after the position was delivered.
-    #[error("shard {shard} should have given out position {position} next, and did not; report this")]
+    #[error("shard {shard} skipped position {position}, which was due; report this")]
     Gap {
         /// The expected position.
         position: Position,
@@ -22,7 +22,7 @@ pub enum Failure {
         shard: ShardId,
     },
     /// A shard sent records out of order. This is a defect.
-    #[error("shard {shard} gave out position {position} out of order; report this")]
+    #[error("shard {shard} sent position {position} out of order; report this")]
     Disordered {
         /// The misplaced position.
         position: Position,
@@ -39,7 +39,7 @@ pub enum Failure {
     },
     /// The record is lost permanently, and an operator accepted the loss.
     #[error(
-        "what shard {shard} had from position {position} to {end} is lost: an operator accepted that; read on from {end}"
+        "records of shard {shard} from position {position} to {end} are lost, as an operator accepted; continue reading from {end}"
     )]
     Lost {
         /// Its position.
@@ -52,7 +52,7 @@ pub enum Failure {
     /// After a loss that an operator accepted, the log continues below the reader's position. New
     /// records get the positions from `start` on; the reader's records from there on are lost.
     #[error(
-        "the log continues at position {start} after a loss that an operator accepted, and this reader is at position {position}: records that were read from {start} on are lost, and others get their positions; read on from {start}"
+        "the log continues at position {start} after a loss that an operator accepted, and this reader is at position {position}: records read from {start} on are lost, and other records get their positions; read again from {start}"
     )]
     Reassigned {
         /// The reader's next position.
@@ -61,7 +61,7 @@ pub enum Failure {
         start: Position,
     },
     /// No replica of the shard served the record, and the last one asked lacks it.
-    #[error("no replica of shard {shard} gives out position {position}: the last one asked does not hold it")]
+    #[error("no replica of shard {shard} has position {position}")]
     Missing {
         /// Its position.
         position: Position,
@@ -77,16 +77,16 @@ pub enum Failure {
         reason: String,
     },
     /// The chosen shards have left the log, so no more records follow.
-    #[error("nothing more comes of {}: {} left the log; choose others", listed(.0), if .0.len() == 1 { "it has" } else { "they have" })]
+    #[error("no more records from {}: {} left the log; choose other shards", listed(.0), if .0.len() == 1 { "it has" } else { "they have" })]
     ShardsLeft(Vec<ShardId>),
     /// The chosen shards are retired and all their records were delivered, so no more follow.
-    #[error("nothing more comes of {}: {} retired, and all records were handed over; choose others", listed(.0), if .0.len() == 1 { "it is" } else { "they are" })]
+    #[error("no more records from {}: {} retired, and all its records were delivered; choose other shards", listed(.0), if .0.len() == 1 { "it is" } else { "they are" })]
     ShardsRetired(Vec<ShardId>),
     /// The log was deleted.
-    #[error("the log '{0}' does not exist any more")]
+    #[error("the log '{0}' was deleted")]
     Deleted(String),
     /// The deadline passed without an answer from the shard that holds the position.
-    #[error("shard {shard} on node {node} does not answer{}", because(.why))]
+    #[error("shard {shard} on node {node} is not responding{}", because(.why))]
     Unanswered {
         /// The shard.
         shard: ShardId,
@@ -96,7 +96,7 @@ pub enum Failure {
         why: Option<String>,
     },
     /// The deadline passed and the log had no view.
-    #[error("the log has no view{}", because(.why))]
+    #[error("the log has no active view{}", because(.why))]
     NoView {
         /// Why no view can be formed, if known.
         why: Option<String>,

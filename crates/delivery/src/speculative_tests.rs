@@ -655,7 +655,7 @@ fn a_reader_of_a_shard_that_joins_and_of_another_gets_the_records_of_both() {
 fn a_reader_of_nothing_but_a_shard_that_joins_asks_until_it_has_joined() {
     let mut script = of_log(with_one_joining(), of_shards(&[1], false));
     let awaited = script.subscriber.awaited(script.now).to_string();
-    assert_eq!(awaited, "waits at position 0 for shard 1: it has not joined the log yet");
+    assert_eq!(awaited, "waiting at position 0 for shard 1: it has not joined the log yet");
     for _ in 0..3 {
         let (before, began) = (script.lookups, script.now);
         let found = control::Message::Found { request: 0, entry: with_one_joining(), nodes: vec![] };

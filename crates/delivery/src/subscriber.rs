@@ -67,9 +67,9 @@ impl Unanswered {
 impl fmt::Display for Awaited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { position, shards, unavailable } = self;
-        write!(f, "waits at position {position}")?;
+        write!(f, "waiting at position {position}")?;
         match (unavailable, &shards[..]) {
-            (None, []) => write!(f, ": nothing of it has come yet"),
+            (None, []) => write!(f, ": no data yet"),
             (Some(why), []) => write!(f, ": {why}"),
             (_, shards) => {
                 let each: Vec<String> = shards.iter().map(ToString::to_string).collect();
@@ -92,8 +92,8 @@ impl fmt::Display for Unanswered {
         if self.is_joining {
             return write!(f, "shard {}: it has not joined the log yet", self.shard);
         }
-        let silent = told(&self.silent, "does not answer", "do not answer");
-        let lacking = told(&self.lacking, "cannot give it out", "cannot give it out");
+        let silent = told(&self.silent, "is not responding", "are not responding");
+        let lacking = told(&self.lacking, "does not hold it yet", "do not hold it yet");
         let both: Vec<String> = silent.into_iter().chain(lacking).collect();
         write!(f, "shard {}: {}", self.shard, both.join(", "))
     }

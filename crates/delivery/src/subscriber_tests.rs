@@ -193,7 +193,7 @@ fn what_is_lost_is_named_when_everything_before_it_was_handed_over() {
     assert_eq!(positions(&events[..1]), [2]);
     // The next position is the other shard's.
     let failure = Failure::Lost { position: Position(3), shard: ShardId(1), end: Position(4) };
-    assert!(failure.to_string().contains("read on from 4"), "{failure}");
+    assert!(failure.to_string().contains("continue reading from 4"), "{failure}");
     assert_eq!(events[1..], [Event::Failed(failure)]);
 }
 
@@ -377,12 +377,12 @@ fn what_is_waited_for_is_said_in_words() {
         let (shards, unavailable) = (shards.collect(), unavailable.map(str::to_owned));
         Awaited { position: Position(58), shards, unavailable }.to_string()
     };
-    assert_eq!(said(&[], None), "waits at position 58: nothing of it has come yet");
-    assert_eq!(said(&[], Some("a reason")), "waits at position 58: a reason");
-    let away = "waits at position 58 for shard 1: nodes 4 and 5 do not answer";
+    assert_eq!(said(&[], None), "waiting at position 58: no data yet");
+    assert_eq!(said(&[], Some("a reason")), "waiting at position 58: a reason");
+    let away = "waiting at position 58 for shard 1: nodes 4 and 5 are not responding";
     assert_eq!(said(&[(1, &[4, 5], &[])], Some("a reason")), away);
-    let some = "waits at position 58 for shard 1: node 5 does not answer, node 4 cannot give it out";
+    let some = "waiting at position 58 for shard 1: node 5 is not responding, node 4 does not hold it yet";
     assert_eq!(said(&[(1, &[5], &[4])], None), some);
-    let both = "waits at position 58 for shard 0: node 3 does not answer; and for shard 1: nodes 4, 5 and 6 cannot give it out";
+    let both = "waiting at position 58 for shard 0: node 3 is not responding; and for shard 1: nodes 4, 5 and 6 do not hold it yet";
     assert_eq!(said(&[(0, &[3], &[]), (1, &[], &[4, 5, 6])], None), both);
 }

@@ -194,7 +194,7 @@ fn channel(endpoint: &str) -> Result<(String, Channel), EndpointError> {
         Some(("https", _)) => return Err(EndpointError::Encrypted { endpoint: endpoint.to_owned() }),
         Some(_) => return Err(malformed(endpoint, "it is of another protocol")),
     };
-    let parsed = Endpoint::from_shared(address).map_err(|_| malformed(endpoint, "it is no address"))?;
+    let parsed = Endpoint::from_shared(address).map_err(|_| malformed(endpoint, "it is not an address"))?;
     if parsed.uri().port().is_none() {
         return Err(malformed(endpoint, "it has no port"));
     }

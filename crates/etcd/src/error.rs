@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// No endpoint is given.
-    #[error("no endpoint of etcd is given; name at least one, such as 127.0.0.1:2379")]
+    #[error("no etcd endpoint is given; name at least one, such as 127.0.0.1:2379")]
     None,
     /// It requires TLS.
     #[error("the etcd endpoint '{endpoint}' wants TLS, which is not supported; give http://host:port")]
@@ -18,7 +18,7 @@ pub enum EndpointError {
         endpoint: String,
     },
     /// It is no address.
-    #[error("'{endpoint}' is no endpoint of etcd ({cause}); give http://host:port or host:port")]
+    #[error("'{endpoint}' is not an etcd endpoint ({cause}); give http://host:port or host:port")]
     Malformed {
         /// The endpoint.
         endpoint: String,

@@ -37,7 +37,7 @@ impl EtcdServer {
     /// # Panics
     /// If it does not start, or is missing although `SERIATIM_REQUIRE_ETCD` is 1.
     #[must_use]
-    #[expect(clippy::print_stdout, reason = "whoever runs the tests is to know what was not tested")]
+    #[expect(clippy::print_stdout, reason = "the skipped test is reported")]
     pub fn start() -> Option<Self> {
         if Command::new("etcd").arg("--version").output().is_err() {
             let is_required = std::env::var(REQUIRED).is_ok_and(|value| value == "1");

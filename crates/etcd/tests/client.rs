@@ -147,7 +147,7 @@ async fn what_is_wrong_is_said() {
         ("https://h:1", "wants TLS"),
         ("h", "no port"),
         ("ftp://h:1", "another protocol"),
-        ("a b:1", "no address"),
+        ("a b:1", "not an address"),
     ] {
         let error = Client::new(&[endpoint.to_owned()]).unwrap_err().to_string();
         assert!(error.contains(says) && error.contains(endpoint), "{error}");

@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(
             (forgetting.deadline(), forgetting.since),
             (first, Lsn(8)),
-            "trims that go on put nothing off"
+            "continued trims delay nothing"
         );
         (forgetting.at, forgetting.began) = (None, first);
         forgetting.note(second(107), Lsn(9), &limits);

@@ -150,7 +150,7 @@ mod tests {
         let mut lane = lane();
         assert_eq!(look(&mut lane, 0, 20_000), (vec![1000, 2000, 3000, 4000, 5000], Some(6000)));
         assert!(lane.is_mute());
-        assert!(lane.probe_is_due(at(6000)), "or nobody would learn that it carries again");
+        assert!(lane.probe_is_due(at(6000)), "a probe detects that the path carries messages again");
         lane.hears(at(6100), 1);
         assert!(!lane.is_mute());
     }

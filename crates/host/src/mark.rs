@@ -139,7 +139,7 @@ mod tests {
         assert!(!mark.is_behind(80) && mark.is_behind(81));
         mark.reaches(90);
         assert_eq!(mark.clone().read(), (7, 90));
-        assert!(mark.is_behind(81), "what was written since does not make up for it");
+        assert!(mark.is_behind(81), "later writes do not replace the lost ones");
         mark.becomes(8);
         assert!(mark.read() == (8, 90) && !mark.is_behind(u64::MAX));
     }

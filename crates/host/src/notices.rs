@@ -9,7 +9,7 @@ use std::time::Duration;
 use seriatim_model::retention::Limit;
 use seriatim_model::storage::{MissingRange, ReadFailure, ReadOutcome};
 use seriatim_model::{Endpoint, LogId, NodeId, Position, Retention, Time, View, ViewNumber, limits};
-use seriatim_protocol::control::{self, LogEntry, Trimmed};
+use seriatim_protocol::control::{self, Ailment, LogEntry, Trimmed};
 use seriatim_protocol::roles::{Message, RoleEffect};
 use seriatim_protocol::shard;
 use seriatim_store::RoleKey;
@@ -21,7 +21,7 @@ use crate::progress::Turn;
 use crate::reasons::reason;
 use crate::repeats::{Kind, Repeats};
 use crate::role::Role;
-use crate::wording::{Because, Lasting, described, missing, nodes_of, role_in_words};
+use crate::wording::{Because, Lasting, described, missing, nodes_of, role_in_short, state};
 
 /// Window in which notices about logs are counted.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -91,11 +91,11 @@ impl Notices {
         let since = self.lost.get(&node).map_or(now.before(silent), |(since, _)| *since);
         if self.lost.insert(node, (since, cause)).is_none() {
             let means = if has_register {
-                "; it has the register: until it is back no view changes, and no log is created"
+                "; it holds the register: until it returns, no log can change members or be created"
             } else {
                 ""
             };
-            let text = format!("node {node} is taken for gone: {}{means}", Because(cause));
+            let text = format!("node {node} is {}: {}{means}", state(cause), Because(cause));
             let notice = Notice { is_warning: true, log: None, text };
             self.counted(now, Kind(format!("lost {node}")), LOSSES, notice);
         }
@@ -103,7 +103,7 @@ impl Notices {
 
     fn back(&mut self, now: Time, node: NodeId) {
         if let Some((since, _)) = self.lost.remove(&node) {
-            let text = format!("node {node} is back, after {}", Lasting(now.since(since)));
+            let text = format!("node {node} is back after {}", Lasting(now.since(since)));
             let notice = Notice { is_warning: false, log: None, text };
             self.counted(now, Kind(format!("back {node}")), LOSSES, notice);
         }
@@ -116,8 +116,12 @@ impl Notices {
     }
 
     fn because(&self, node: NodeId) -> Option<String> {
-        let lost = self.lost.get(&node).map(|(_, cause)| Because(*cause).to_string());
-        lost.or_else(|| self.full.contains(&node).then(|| "its disk is full".to_owned()))
+        self.cause(node).map(|cause| Because(cause).to_string())
+    }
+
+    fn cause(&self, node: NodeId) -> Option<Cause> {
+        let lost = self.lost.get(&node).map(|(_, cause)| *cause);
+        lost.or_else(|| self.full.contains(&node).then_some(Cause::Unwell(Ailment::DiskFull)))
     }
 
     fn writes(&mut self, now: Time, under_way: Duration) {
@@ -125,14 +129,14 @@ impl Notices {
             None if under_way >= SLOW_AFTER => {
                 self.slow = Some(under_way);
                 let text = format!(
-                    "slow disk: a write of the journal has taken {} so far; what is appended here waits for it",
+                    "slow disk: a journal write has taken {} so far; appends on this node wait for it",
                     Lasting(under_way)
                 );
                 Notice { is_warning: true, log: None, text }
             }
             Some(longest) if under_way < longest => {
                 self.slow = None;
-                let text = format!("the slow write of the journal has ended, after {}", Lasting(longest));
+                let text = format!("the slow journal write has ended after {}", Lasting(longest));
                 Notice { is_warning: false, log: None, text }
             }
             Some(_) => {
@@ -152,7 +156,7 @@ impl Notices {
         log: Option<&str>,
         missing: Option<MissingRange>,
     ) {
-        let role = role_in_words(key.endpoint);
+        let role = role_in_short(key.endpoint);
         let text = match missing.filter(|missing| missing.from < missing.end) {
             Some(MissingRange { from, end }) => {
                 if self.catching_up.contains_key(&key) {
@@ -160,20 +164,21 @@ impl Notices {
                 }
                 self.catching_up.insert(key, now);
                 // A retiring replica does not know its end yet.
-                let to = if end == Position(u64::MAX) { "on".to_owned() } else { format!("to {end}") };
+                let positions = match end {
+                    Position(u64::MAX) => format!("positions from {from} on"),
+                    end => format!("positions {from} to {end}"),
+                };
                 match stands_by {
                     true => format!(
-                        "{role} here stands in for a node that is away and takes new records; it copies positions from {from} \
-                         {to} if that node stays away"
+                        "{role}: this replica stands in for a node that is away; it takes new records, and copies \
+                         {positions} only if that node stays away"
                     ),
-                    false => format!(
-                        "{role} here lacks positions from {from} {to}, and copies them from the others"
-                    ),
+                    false => format!("{role}: catching up, copies {positions} from other replicas"),
                 }
             }
             None => {
                 let Some(since) = self.catching_up.remove(&key) else { return };
-                format!("{role} here has all that it lacked, after {}", Lasting(now.since(since)))
+                format!("{role}: caught up in {}", Lasting(now.since(since)))
             }
         };
         self.about_logs(now, Notice { is_warning: false, log: log.map(str::to_owned), text });
@@ -181,9 +186,9 @@ impl Notices {
 
     fn note_damaged(&mut self, now: Time, key: RoleKey, log: Option<&str>, position: Position) {
         let text = format!(
-            "the record at position {position} is damaged on the disk of {} here: it is read from another replica, and \
-             mended; look at the disk",
-            role_in_words(key.endpoint)
+            "{}: the record at position {position} is damaged on this node's disk; it is read from another replica and \
+             repaired; check the disk",
+            role_in_short(key.endpoint)
         );
         let kind = Kind(format!("damaged {key:?}"));
         let notice = Notice { is_warning: true, log: log.map(str::to_owned), text };
@@ -198,28 +203,28 @@ impl Notices {
 
     /// `wanted`: free bytes that end the full state; `None` if there is room again.
     fn disk_is(&mut self, wanted: Option<u64>, free: Option<u64>) {
-        let left = free.map_or("enough".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
+        let left = free
+            .map_or("its free space is not known".to_owned(), |bytes| format!("{} MiB free", bytes >> 20));
         let text = match wanted {
             Some(wanted) => format!(
-                "the disk is full, {left} left: it takes no more records until {} MiB are, and the logs go on without it \
-                 where its other replicas suffice; make room: trim logs ('seriatim trim'), delete other files, or use a \
-                 larger disk",
+                "disk full: {left}, appends on this node resume at {} MiB; logs continue without this node where their other \
+                 replicas suffice; make room: trim logs ('seriatim trim'), delete other files, or use a larger disk",
                 wanted.div_ceil(1 << 20)
             ),
-            None => format!("the disk has room again, {left}: it takes records as before"),
+            None => format!("the disk has room again: {left}, appends on this node resume"),
         };
         self.about_nodes(Notice { is_warning: wanted.is_some(), log: None, text });
     }
 
     fn disk_fills(&mut self, share: Share, gets_worse: bool) {
         let Share { percent, free, full_in } = share;
-        let left = format!("{percent} % of the disk, {} MiB, is free", free >> 20);
+        let left = format!("{percent} % of the disk is free, {} MiB", free >> 20);
         let text = match (gets_worse, full_in) {
             (true, None) => format!("{left}: make room before it is full"),
             (true, Some(full_in)) => {
-                format!("{left}: make room, it is full in {} at the present rate", Lasting(full_in))
+                format!("{left}: make room, it will be full in {} at the present rate", Lasting(full_in))
             }
-            (false, _) => format!("{left} again"),
+            (false, _) => format!("{left}: the warning is over"),
         };
         self.about_nodes(Notice { is_warning: gets_worse, log: None, text });
     }
@@ -236,8 +241,8 @@ impl Notices {
         *told = Told { view: view.number, trim: told.trim, stands: told.stands, ..Told::default() };
         let why = match &before {
             Some(before) => reason(before, entry, view, |node| self.because(node)),
-            None if view.start == Position::ZERO => "it is the first".to_owned(),
-            None => "there was none to go on from here".to_owned(),
+            None if view.start == Position::ZERO => "first view".to_owned(),
+            None => "this node knew no earlier view".to_owned(),
         };
         // A change after a loss counts from the first loss, even if its controller waited.
         let gone = before
@@ -285,12 +290,12 @@ impl Notices {
         told.trim = trimmed.position;
         let Retention { age_ms, bytes, records } = entry.config.retention;
         let limit = match trimmed.limit {
-            Limit::Age => format!("an age of {} s", age_ms.unwrap_or_default() as f64 / 1e3),
+            Limit::Age => format!("{} s", age_ms.unwrap_or_default() as f64 / 1e3),
             Limit::Bytes => format!("{} bytes", bytes.unwrap_or_default()),
             Limit::Records => format!("{} records", records.unwrap_or_default()),
         };
         let Trimmed { position, bytes, .. } = trimmed;
-        let text = format!("trimmed to position {position} by its limit of {limit}: {bytes} bytes are freed");
+        let text = format!("trimmed to position {position} by the limit of {limit}: frees {bytes} bytes");
         let notice = Notice { is_warning: false, log: Some(entry.name.clone()), text };
         if let Some(notice) = self.repeats.admit(now, Kind(format!("retained {}", entry.id)), TRIMS, notice) {
             self.about_logs(now, notice);
@@ -303,14 +308,10 @@ impl Notices {
         let (is_warning, text) = match turn {
             Turn::GetsOn(_) if !stood => return,
             Turn::Stands(lasting, is_open) => {
-                let what = if is_open {
-                    "what is appended has not become stable"
-                } else {
-                    "it has had no view that can be appended to"
-                };
-                (true, format!("unavailable: {what} for {}; {why}", Lasting(lasting)))
+                let what = if is_open { "no append became readable" } else { "no active view" };
+                (true, format!("unavailable: {what} for {}, appends are blocked; {why}", Lasting(lasting)))
             }
-            Turn::GetsOn(lasting) => (false, format!("available again, after {}", Lasting(lasting))),
+            Turn::GetsOn(lasting) => (false, format!("available again after {}", Lasting(lasting))),
         };
         let notice = Notice { is_warning, log: Some(entry.name.clone()), text };
         let kind = Kind(format!("stands {} {is_warning}", entry.id));
@@ -326,13 +327,13 @@ impl Notices {
         }
         let members = entry.sequencers.iter().chain(entry.shards.iter().flatten());
         let nodes: BTreeSet<NodeId> = members.copied().filter(|node| *node != register).collect();
-        let members = nodes
-            .into_iter()
-            .filter_map(|node| Some(format!("node {node} is down: {}", self.because(node)?)));
-        let no_view = self.register_is_away(register).map(|why| format!("no view: {why}"));
-        let because: Vec<String> = no_view.into_iter().chain(members).collect();
+        let members = nodes.into_iter().filter_map(|node| {
+            let cause = self.cause(node)?;
+            Some(format!("node {node} is {}: {}", state(cause), Because(cause)))
+        });
+        let because: Vec<String> = self.register_is_away(register).into_iter().chain(members).collect();
         match because.is_empty() {
-            true => "no node that it needs is known to be gone: the register may not answer".to_owned(),
+            true => "no node of the log is known to be down: the register may be unreachable".to_owned(),
             false => because.join("; "),
         }
     }
@@ -340,7 +341,7 @@ impl Notices {
     /// Why a lost node's register cannot be used.
     pub(crate) fn register_is_away(&self, register: NodeId) -> Option<String> {
         let (_, cause) = self.lost.get(&register)?;
-        Some(format!("node {register} holds the register and is down: {}", Because(*cause)))
+        Some(format!("the register (node {register}) is {}: {}", state(*cause), Because(*cause)))
     }
 
     /// Nodes that a view formed here excludes: since when, and why, if known.
@@ -390,7 +391,7 @@ impl Notices {
         self.window = None;
         let withheld = std::mem::take(&mut self.withheld);
         if withheld > 0 {
-            let text = format!("{withheld} more notices about logs within a second are not told one by one");
+            let text = format!("{withheld} more notices about logs in this second are not shown");
             self.about_nodes(Notice { is_warning: false, log: None, text });
         }
     }
@@ -454,7 +455,10 @@ impl Host {
     }
 
     pub(crate) fn notice_dismissed(&mut self, now: Time, key: RoleKey) {
-        let text = format!("{} here is not needed any more, and is removed", role_in_words(key.endpoint));
+        let text = format!(
+            "{}: removing the local replica, the log no longer needs it",
+            role_in_short(key.endpoint)
+        );
         let log = self.log_name(key.log).map(str::to_owned);
         self.notices.about_logs(now, Notice { is_warning: false, log, text });
     }
@@ -507,7 +511,7 @@ impl Host {
                 self.notices.registered(now, entry, took);
             }
             control::Message::Recovered { done: true, lost: true, text, .. } => {
-                let text = format!("a loss was accepted, and the log goes on: {text}");
+                let text = format!("an operator accepted a loss, and the log continues: {text}");
                 let log = self.log_name(key.log).map(str::to_owned);
                 self.notices.about_logs(now, Notice { is_warning: true, log, text });
             }
@@ -561,7 +565,7 @@ mod tests {
         for position in [7, 7, 7, 9] {
             notices.retained(Time(1), &entry, trimmed(position));
         }
-        let told = "trimmed to position 7 by its limit of 100000 bytes: 4321 bytes are freed";
+        let told = "trimmed to position 7 by the limit of 100000 bytes: frees 4321 bytes";
         assert_eq!(texts(&mut notices, Time(2) + SECOND), [told]);
     }
 
@@ -580,11 +584,11 @@ mod tests {
         let told = texts(&mut notices, Time(2) + SECOND);
         let about_log: Vec<&String> = told.iter().filter(|text| text.contains("vailable")).collect();
         let expected = [
-            "unavailable: it has had no view that can be appended to for 5.0 s; no node that it needs is known to be gone: \
-             the register may not answer",
-            "unavailable: what is appended has not become stable for 6.0 s; no view: node 7 holds the register and is down: its \
-             connection closed, as when its process ends; node 3 is down: it has not answered for 1000 ms",
-            "available again, after 36 s",
+            "unavailable: no active view for 5.0 s, appends are blocked; no node of the log is known to be down: the register \
+             may be unreachable",
+            "unavailable: no append became readable for 6.0 s, appends are blocked; the register (node 7) is down: its \
+             connection closed; node 3 is unreachable: no heartbeat for 1000 ms",
+            "available again after 36 s",
         ];
         assert_eq!(about_log, expected);
     }
@@ -596,10 +600,7 @@ mod tests {
         notices.lost(Time(2), NodeId(3), Cause::Silent(SECOND), false);
         notices.back(Time(1) + SECOND, NodeId(3));
         notices.back(Time(1) + SECOND, NodeId(3));
-        let expected = [
-            "node 3 is taken for gone: its connection closed, as when its process ends",
-            "node 3 is back, after 1.0 s",
-        ];
+        let expected = ["node 3 is down: its connection closed", "node 3 is back after 1.0 s"];
         assert_eq!(texts(&mut notices, Time(2) + SECOND), expected);
     }
 
@@ -610,8 +611,7 @@ mod tests {
         let lost = Time::ZERO + SECOND;
         notices.lost(lost, NodeId(3), Cause::Silent(silent), false);
         notices.back(lost + Duration::from_millis(1), NodeId(3));
-        let expected =
-            ["node 3 is taken for gone: it has not answered for 107 ms", "node 3 is back, after 108 ms"];
+        let expected = ["node 3 is unreachable: no heartbeat for 107 ms", "node 3 is back after 108 ms"];
         assert_eq!(texts(&mut notices, lost + SECOND), expected);
     }
 
@@ -653,11 +653,11 @@ mod tests {
         }
         let told = texts(&mut notices, Time::ZERO + SECOND * 20);
         assert_eq!(told.len(), 2 * LOSSES as usize, "{told:?}");
-        assert!(told[0].contains("until it is back no view changes"), "{told:?}");
+        assert!(told[0].contains("until it returns, no log can change members"), "{told:?}");
         assert_eq!(notices.deadline(), Some(Time::ZERO + SECOND * 60));
         let told = texts(&mut notices, Time::ZERO + SECOND * 60);
         assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told.iter().all(|told| told.contains("(15 times more within a minute")), "{told:?}");
+        assert!(told.iter().all(|told| told.contains("(15 more times within a minute")), "{told:?}");
         assert_eq!(notices.deadline(), None);
     }
 
@@ -684,8 +684,8 @@ mod tests {
         assert_eq!(told.len(), 3, "{told:?}");
         assert!(told[2].contains("stands in for a node that is away"), "{told:?}");
         notices.missing(Time(1), (key, true), Some("l"), None);
-        assert!(told[0].contains("lacks positions from 0 to 90"), "{told:?}");
-        assert!(told[1].contains("has all that it lacked"), "{told:?}");
+        assert!(told[0].contains("catching up, copies positions 0 to 90 from"), "{told:?}");
+        assert!(told[1].contains("caught up in "), "{told:?}");
         assert!(notices.catching_up.is_empty());
     }
 
@@ -711,15 +711,15 @@ mod tests {
         notices.replaces(&entry(2, Some(view(1, &[1, 2]))));
         notices.registered(Time(1), &entry(2, Some(view(2, &[1]))), took);
         let told = texts(&mut notices, Time(1));
-        let why =
-            "; because node 2 is left out: its connection closed, as when its process ends; it took 4.2 ms";
-        assert!(told.len() == 3 && told[2].ends_with(why), "{told:?}");
+        let why = "view 2 starts at position 2 without node 2: node 2 left out (its connection closed); ";
+        assert!(told.len() == 3 && told[2].starts_with(why), "{told:?}");
+        assert!(told[2].ends_with("; took 4.2 ms"), "{told:?}");
         // The controller acted late, or again.
         let later = Time(1) + 36 * SECOND;
         notices.replaces(&entry(3, Some(view(2, &[1, 2]))));
         notices.registered(later, &entry(3, Some(view(3, &[1]))), took);
         let told = texts(&mut notices, later);
-        assert!(told.len() == 1 && told[0].ends_with("; it took 36 s"), "{told:?}");
+        assert!(told.len() == 1 && told[0].ends_with("; took 36 s"), "{told:?}");
     }
 
     #[test]

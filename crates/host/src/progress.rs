@@ -91,7 +91,7 @@ impl Progress {
     fn next_due(&mut self, now: Time) -> Option<(LogId, Option<Turn>)> {
         let (due, log) = *self.due.first().filter(|(due, _)| *due <= now)?;
         self.due.remove(&(due, log));
-        let course = self.logs.get_mut(&log).expect("what is due is known");
+        let course = self.logs.get_mut(&log).expect("the due log is known");
         let stands_at = course.since + STANDS_AFTER;
         let is_news = stands_at <= now && !std::mem::replace(&mut course.is_told, stands_at <= now);
         course.due = stands_at.max(now + STANDS_AFTER);
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(progress.steps(at(70), LOG, holds(7, 10)), gets_on);
         assert_eq!(progress.steps(at(71), LOG, holds(9, 10)), None);
         assert_eq!(progress.steps(at(72), LOG, None), None);
-        assert_eq!(progress.deadline(), None, "what has nothing to do is not looked at");
+        assert_eq!(progress.deadline(), None, "idle logs are not examined");
     }
 
     fn stands(seconds: u64, is_open: bool) -> Vec<(LogId, Turn)> {

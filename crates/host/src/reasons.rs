@@ -31,35 +31,35 @@ pub(crate) fn reason(
     let mut reasons = vec![];
     for node in nodes(&old).difference(&nodes(&new)) {
         reasons.push(match (meant.contains(node), because(*node)) {
-            (true, Some(because)) => format!("node {node} is left out: {because}"),
-            (true, None) => format!("node {node} is left out"),
-            (false, _) => format!("node {node} was replaced, or has no part in the log any more"),
+            (true, Some(because)) => format!("node {node} left out ({because})"),
+            (true, None) => format!("node {node} left out"),
+            (false, _) => format!("node {node} was replaced or left the log"),
         });
     }
     for node in nodes(&new).difference(&nodes(&old)) {
-        reasons.push(format!("node {node} takes part from now on"));
+        reasons.push(format!("node {node} joined"));
     }
     for (endpoint, node) in new.keys().filter(|(_, node)| nodes(&old).contains(node)) {
         let has_it_from_now_on = !old.contains_key(&(*endpoint, *node)) && before_has(before, *endpoint);
         if has_it_from_now_on {
-            reasons.push(format!("node {node} has {} from now on", a_role(*endpoint)));
+            reasons.push(format!("node {node} received {}", a_role(*endpoint)));
         }
     }
     let anew = |(role, incarnation): (&(Endpoint, NodeId), &Incarnation)| {
         old.get(role).is_some_and(|before| before != incarnation).then_some(role.1)
     };
     for node in new.iter().filter_map(anew).collect::<BTreeSet<_>>() {
-        reasons.push(format!("node {node} was started anew"));
+        reasons.push(format!("node {node} was restarted"));
     }
     reasons.extend(changes_of_shards(before, view));
     if reasons.is_empty() {
         return if old == new {
-            "its members did not get on in the view before".to_owned()
+            "the previous view made no progress".to_owned()
         } else {
-            "other replicas of the same nodes take part".to_owned()
+            "the same nodes with other replicas".to_owned()
         };
     }
-    reasons.join(", and ")
+    reasons.join(", ")
 }
 
 fn a_role(endpoint: Endpoint) -> String {
@@ -80,10 +80,10 @@ fn changes_of_shards(before: &View, view: &View) -> Vec<String> {
     let shards = |view: &View| view.shards.iter().map(|members| members.shard).collect::<BTreeSet<_>>();
     let (old, new) = (shards(before), shards(view));
     let joined = new.difference(&old).map(|shard| format!("shard {shard} is new"));
-    let left = old.difference(&new).map(|shard| format!("shard {shard} has left"));
+    let left = old.difference(&new).map(|shard| format!("shard {shard} left the log"));
     let (was_open, is_open) = (before.open_shards(), view.open_shards());
     let closed = was_open.iter().filter(|shard| new.contains(shard) && !is_open.contains(shard));
-    let closed = closed.map(|shard| format!("shard {shard} takes no new records any more"));
+    let closed = closed.map(|shard| format!("shard {shard} is closed to new records"));
     joined.chain(left).chain(closed).collect()
 }
 
@@ -138,18 +138,18 @@ mod tests {
         let because = |node| (node == NodeId(3)).then(|| "its disk is full".to_owned());
         let reason = |meant: &[u32], after: View| reason(&three, &entry(meant, &after), &after, because);
         let without_three = view(&[member(1, 1), member(2, 1)]);
-        assert_eq!(reason(&[1, 2, 3], without_three.clone()), "node 3 is left out: its disk is full");
-        assert_eq!(reason(&[1, 2], without_three), "node 3 was replaced, or has no part in the log any more");
+        assert_eq!(reason(&[1, 2, 3], without_three.clone()), "node 3 left out (its disk is full)");
+        assert_eq!(reason(&[1, 2], without_three), "node 3 was replaced or left the log");
         let without_two = view(&[member(1, 1), member(3, 1)]);
-        let text = "node 2 is left out, and node 3 has a replica of shard 0 from now on";
+        let text = "node 2 left out, node 3 received a replica of shard 0";
         assert_eq!(reason(&[1, 2, 3], without_two), text);
         let four = view(&[member(1, 1), member(2, 5), member(3, 1), member(4, 1)]);
-        let text = "node 4 takes part from now on, and node 2 was started anew";
+        let text = "node 4 joined, node 2 was restarted";
         assert_eq!(reason(&[1, 2, 3, 4], four), text);
-        assert_eq!(reason(&[1, 2, 3], three.clone()), "its members did not get on in the view before");
+        assert_eq!(reason(&[1, 2, 3], three.clone()), "the previous view made no progress");
         let mut moved = three.clone();
         moved.shards[0].replicas = vec![member(1, 1), member(3, 1)];
-        assert_eq!(reason(&[1, 2, 3], moved), "node 3 has a replica of shard 0 from now on");
+        assert_eq!(reason(&[1, 2, 3], moved), "node 3 received a replica of shard 0");
         let mut more = three.clone();
         more.shards.push(ShardMembers { shard: ShardId(1), ..more.shards[0].clone() });
         assert_eq!(reason(&[1, 2, 3], more), "shard 1 is new");

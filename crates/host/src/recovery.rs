@@ -277,10 +277,10 @@ fn begin_anew(
 ) -> Result<Role, HostError> {
     let Incarnated { config: log, incarnation } = began.clone();
     let place = aside::put(&**disk, key, incarnation, entries).map_err(|(file, source)| {
-        let held = format!("what {:?} of log {} held cannot be read: {cause}", key.endpoint, key.log);
+        let held = format!("the state of {:?} of log {} cannot be read: {cause}", key.endpoint, key.log);
         HostError::Write(format!("{held}; and it cannot be put aside as {file}: {source}"))
     })?;
-    let cause = format!("{cause}; it is put aside as {place}, and copied anew from other replicas");
+    let cause = format!("{cause}; it is put aside as {place}, and copied again from other replicas");
     revived.problems.push(Problem { log: key.log, endpoint: key.endpoint, cause });
     revived.records.push((key, RoleRecord::Began(began)));
     let me = Member { node: config.node, incarnation };
@@ -309,8 +309,8 @@ pub(crate) fn new_replica(
     let file = ShardStore::directory(id, shard);
     if let Some(place) = aside.map_err(|source| OpenError::Io { file, source })? {
         let cause = format!(
-            "records that belong to no replica that the journal knows are put aside as {place}: nothing needs them, \
-             unless the journal was lost or set back"
+            "records of a replica that the journal does not know are put aside as {place}: no replica needs them, unless \
+             the journal was lost or set back"
         );
         problems.push(Problem { log: id, endpoint: Endpoint::Shard(shard), cause });
     }

@@ -48,9 +48,9 @@ impl Host {
         let since = self.unknown.entry(log).or_insert(Some(now));
         if since.is_some_and(|since| now >= since + UNKNOWN_FOR) {
             *since = None;
-            let cause = "the register does not know this log, and it has replicas here: if the register was set \
-                         back to an older state, put its latest state back; until then nobody can use the log, \
-                         and what it holds stays on the disk";
+            let cause = "the register does not know this log, which has replicas here: if the register was set back \
+                         to an older state, restore its latest state; until then no client can use the log, and its \
+                         records stay on the disk";
             self.problems.push(Problem { log, endpoint: Endpoint::Node, cause: cause.into() });
         }
     }
@@ -59,7 +59,7 @@ impl Host {
     pub(crate) fn log_is_removed(&mut self, outcome: Result<(), String>) {
         let (_, log) = self.retired.pop_front().expect("it is there until its files are gone");
         if let Err(cause) = outcome {
-            let cause = format!("the files of the deleted log could not be removed: {cause}");
+            let cause = format!("cannot remove the files of the deleted log: {cause}");
             self.problems.push(Problem { log, endpoint: Endpoint::Node, cause });
         }
         let message = control::Message::Retired { log, node: self.config.node };
@@ -152,7 +152,7 @@ pub(crate) fn remove_unborn(disk: &dyn Disk, roles: &BTreeMap<RoleKey, Role>) ->
     let stores = match ShardStore::all(disk) {
         Ok(stores) => stores,
         Err(cause) => {
-            let cause = format!("the stores on the disk cannot be listed: {cause}");
+            let cause = format!("cannot list the stores on the disk: {cause}");
             return vec![problem(LogId(0), Endpoint::Node, cause)];
         }
     };
@@ -164,8 +164,8 @@ pub(crate) fn remove_unborn(disk: &dyn Disk, roles: &BTreeMap<RoleKey, Role>) ->
             Ok(true) => {
                 let place = ShardStore::directory(log, shard);
                 let cause = format!(
-                    "{place} has records, and the journal knows nothing of them: if the journal was lost or set \
-                     back, put its latest state back; if not, nothing needs them"
+                    "{place} has records that the journal does not know: if the journal was lost or set back, restore \
+                     its latest state; if not, no replica needs them"
                 );
                 Some(problem(log, Endpoint::Shard(shard), cause))
             }
@@ -180,6 +180,6 @@ pub(crate) fn remove_store(disk: &dyn Disk, log: LogId, shard: ShardId) -> Optio
 }
 
 fn unremoved(log: LogId, shard: ShardId, cause: &str) -> Problem {
-    let cause = format!("the files of a replica that was replaced could not be removed: {cause}");
+    let cause = format!("cannot remove the files of a replica that was replaced: {cause}");
     Problem { log, endpoint: Endpoint::Shard(shard), cause }
 }

@@ -70,8 +70,7 @@ impl Repeats {
             let withheld = std::mem::take(&mut course.withheld);
             course.began = now;
             if let Some(Notice { is_warning, log, text }) = course.last.take() {
-                let text =
-                    format!("{text} ({withheld} times more within a minute, of which this is the last)");
+                let text = format!("{text} ({withheld} more times within a minute, this is the latest)");
                 told.push(Notice { is_warning, log, text });
             }
         }
@@ -107,7 +106,7 @@ mod tests {
         assert!(repeats.admit(at(9), kind("b"), 1, says("another")).is_some());
         assert_eq!((repeats.deadline(), repeats.close(at(59)).len()), (Some(at(60)), 0));
         let told = repeats.close(at(60));
-        let text = "it is 99 (97 times more within a minute, of which this is the last)";
+        let text = "it is 99 (97 more times within a minute, this is the latest)";
         assert_eq!(told, [says(text)]);
         assert_eq!((repeats.deadline(), repeats.close(at(61)).len()), (None, 0));
         // While it continues, one notice per minute has the count.

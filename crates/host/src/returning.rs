@@ -112,8 +112,8 @@ impl Host {
             return;
         }
         let cause = format!(
-            "the disk holds less than node {by} has seen of it before this start: it was set back to an older state, or \
-             lost what it had said to be synced"
+            "the disk holds less than it held before, as node {by} knows: it was set back to an older state, or lost synced \
+             writes"
         );
         match self.returning {
             Returning::Awaits { .. } => {
@@ -124,13 +124,13 @@ impl Host {
                 self.forgotten.extend(forgotten);
                 self.returning = Returning::Writes(lsn);
                 let cause = format!(
-                    "{cause}; nothing that its replicas hold is counted on, and the others copy to them"
+                    "{cause}; its replicas do not count until they have copied everything from other nodes"
                 );
                 self.problems.push(Problem { log: LogId(0), endpoint: Endpoint::Node, cause });
             }
             Returning::Writes(_) | Returning::Over => {
                 let cause =
-                    format!("{cause}. Start the node again: the others copy to it what it should hold");
+                    format!("{cause}. Start the node again: it then copies everything from the other nodes");
                 self.returning = Returning::Ends(self.note_set_back(), cause);
             }
             Returning::Ends(..) => {}

@@ -21,7 +21,7 @@ impl Visitors {
 
     fn leave(&mut self, connection: ConnectionId) -> BTreeSet<RoleKey> {
         let roles = self.roles.remove(&connection);
-        assert!(roles.as_ref().is_none_or(|roles| !roles.is_empty()), "{connection:?} spoke to somebody");
+        assert!(roles.as_ref().is_none_or(|roles| !roles.is_empty()), "{connection:?} spoke to a role");
         roles.unwrap_or_default()
     }
 }

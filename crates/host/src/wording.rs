@@ -15,16 +15,16 @@ pub(crate) fn described(entry: &LogEntry, view: &View, why: &str, took: Duration
     let replicas = view.shards.iter().map(|members| members.replicas.len());
     let fewest = replicas.fold(config.replicas as usize, usize::min);
     let (sequencers, wanted, replicas) = (view.sequencers.len(), config.sequencers, config.replicas);
-    let mut text = format!(
-        "view {} begins at position {}: {sequencers} of {wanted} sequencing replicas, at least {fewest} of {replicas} \
-         replicas of each shard",
-        view.number, view.start
-    );
+    let mut text = format!("view {} starts at position {}", view.number, view.start);
     if !away.is_empty() {
         let away: Vec<String> = away.iter().map(ToString::to_string).collect();
-        text += &format!("; without node {}", away.join(", node "));
+        text += &format!(" without node {}", away.join(", node "));
     }
-    text + &format!("; because {why}; it took {}", Lasting(took))
+    text + &format!(
+        ": {why}; {sequencers} of {wanted} sequencing replicas, at least {fewest} of {replicas} replicas of each shard; took \
+         {}",
+        Lasting(took)
+    )
 }
 
 /// Nodes of the log that have no part in this view.
@@ -60,23 +60,41 @@ pub(crate) struct Because(pub(crate) Cause);
 impl fmt::Display for Because {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Cause::Closed => write!(f, "its connection closed, as when its process ends"),
-            Cause::Silent(silent) => write!(f, "it has not answered for {} ms", silent.as_millis()),
-            Cause::Restarted => write!(f, "it was started anew"),
+            Cause::Closed => write!(f, "its connection closed"),
+            Cause::Silent(silent) => write!(f, "no heartbeat for {} ms", silent.as_millis()),
+            Cause::Restarted => write!(f, "it was restarted"),
             Cause::Unwell(Ailment::DiskStalled) => {
-                write!(f, "it says that a write of its disk does not end")
+                write!(f, "it reports a disk write that does not end")
             }
-            Cause::Unwell(Ailment::Stuck) => write!(f, "it says that it does not get on"),
-            Cause::Unwell(Ailment::DiskFull) => write!(f, "it says that its disk is full"),
+            Cause::Unwell(Ailment::Stuck) => write!(f, "it reports that it makes no progress"),
+            Cause::Unwell(Ailment::DiskFull) => write!(f, "its disk is full"),
             Cause::Unwell(Ailment::Unheard) => {
-                write!(f, "it says that nothing but heartbeats comes from here")
+                write!(f, "it receives only heartbeats from this node")
             }
             Cause::Unreached(silent) => write!(
                 f,
-                "nothing but heartbeats has reached it for {} ms; look at what is between the nodes",
+                "it received only heartbeats for {} ms; check the network between the nodes",
                 silent.as_millis()
             ),
         }
+    }
+}
+
+/// The house word for the state of a node that is lost for this cause.
+pub(crate) fn state(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Closed | Cause::Restarted => "down",
+        Cause::Silent(_) | Cause::Unreached(_) | Cause::Unwell(Ailment::Unheard) => "unreachable",
+        Cause::Unwell(Ailment::DiskStalled | Ailment::Stuck | Ailment::DiskFull) => "blocked",
+    }
+}
+
+/// The role at the beginning of a notice.
+pub(crate) fn role_in_short(endpoint: Endpoint) -> String {
+    match endpoint {
+        Endpoint::Sequencer => "order".into(),
+        Endpoint::Shard(shard) => format!("shard {shard}"),
+        endpoint => role_in_words(endpoint),
     }
 }
 

@@ -318,7 +318,7 @@ mod tests {
             assert_eq!(check(wrong), Err("a window has 2 to 10000 cuts".into()));
         }
         let elsewhere = LogConfig { window: 0, ..LogConfig::default() };
-        assert_eq!(elsewhere.check(3), Ok(()), "nobody asks for it");
+        assert_eq!(elsewhere.check(3), Ok(()), "no client asks for it");
     }
 
     #[test]
@@ -331,7 +331,10 @@ mod tests {
             let limited = LogConfig { retention, ..config };
             assert_eq!(decode_one::<LogConfig>(encode_one(&limited)).unwrap(), limited);
             let earlier = written.slice(..1);
-            assert!(decode_one::<Order>(earlier).is_err(), "an earlier build refuses what it would misread");
+            assert!(
+                decode_one::<Order>(earlier).is_err(),
+                "an earlier build refuses a value that it would misread"
+            );
         }
     }
 

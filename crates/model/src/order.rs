@@ -107,8 +107,8 @@ orders! {
     #[default]
     2 => ErwinSt {
         name: "erwin-st",
-        about: "an append is durable first and ordered later; its client sends the record straight to a shard of its choice",
-        wanted: "appends that return first and get their order in the background (the usual case)",
+        about: "an append is durable first, and its record goes straight to a shard that its client chooses",
+        wanted: "the fastest durable appends, and order when a reader needs it (the usual case)",
         is_lazy: true,
         places_by_position: false,
         places_first: false,
@@ -333,10 +333,10 @@ mod tests {
             let Properties { name, is_lazy, announces, keeps_order, has_one_sequencer, .. } = properties;
             assert!(
                 !is_lazy || announces != Announced::Nothing,
-                "{name}: acknowledged by those who were told"
+                "{name}: acknowledged by replicas that know it"
             );
             assert!(!is_lazy || keeps_order, "{name}: acknowledged and lost");
-            assert!(!has_one_sequencer || !keeps_order, "{name}: kept, and lost with the one that keeps it");
+            assert!(!has_one_sequencer || !keeps_order, "{name}: kept, and lost with its only keeper");
         }
     }
 }

@@ -37,7 +37,7 @@ pub enum WireError {
     #[error("not a valid {0}")]
     Invalid(&'static str),
     /// Number above its bound.
-    #[error("{field} is {number}; nothing of its kind is above {most}")]
+    #[error("{field} is {number}; the most is {most}")]
     TooLarge {
         /// Field or type.
         field: &'static str,

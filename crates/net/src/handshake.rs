@@ -58,7 +58,7 @@ pub enum HandshakeError {
     },
     /// The nodes' heartbeat settings conflict.
     #[error(
-        "node {node} has {ours}, and node {caller} has {theirs}: one would take the other for gone; \
+        "node {node} has {ours}, and node {caller} has {theirs}: one would count the other as down; \
          heartbeat_every_ms times heartbeats_missed of each node must be at least twice heartbeat_every_ms of any other"
     )]
     BeatsDiffer {

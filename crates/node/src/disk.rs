@@ -290,7 +290,7 @@ impl Handles {
         let (open, most) = (self.open.len(), self.most);
         assert!(
             open < most || open <= in_use,
-            "{open} files are open, of which {in_use} were in use, and not {most}"
+            "{open} files are open, {in_use} of them in use; the bound is {most}"
         );
     }
 

@@ -302,7 +302,7 @@ impl Driver {
             self.refused = Some(NodeError::BeatsDiffer { node: self.host.node().0, cause });
         } else if self.differing.insert(other) {
             let node = self.host.node();
-            let warning = format!("node {node}: no heartbeats to node {other}: {cause}");
+            let warning = format!("node {node} sends no heartbeats to node {other}: {cause}");
             self.warnings.send_modify(|warnings| warnings.push(warning));
         }
     }

@@ -281,7 +281,7 @@ fn parse<T: DeserializeOwned>(
     if is_sound(&identity) {
         return Ok(identity);
     }
-    Err(malformed("its cluster or its number of nodes is no such thing"))
+    Err(malformed("its cluster or its number of nodes is not valid"))
 }
 
 /// Writes beside the file and renames it: the file is whole or absent.

@@ -230,7 +230,9 @@ impl Node {
         let Some(driver) = &mut self.driver else { return Self::failed_before(self.number) };
         let outcome = Self::outcome(self.number, driver.await);
         self.driver = None;
-        outcome.err().unwrap_or(NodeError::Stopped { node: self.number, cause: "it was told to".into() })
+        outcome
+            .err()
+            .unwrap_or(NodeError::Stopped { node: self.number, cause: "it was asked to stop".into() })
     }
 
     fn failed_before(node: u32) -> NodeError {

@@ -14,7 +14,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 /// The address that a node gives to others leads to another process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "node {node} gives others the address {address}, where {found} answers: give them the address at which they reach this node"
+    "node {node} advertises the address {address}, where {found} answers: advertise an address at which other nodes reach this node"
 )]
 pub struct Misdirected {
     /// The node.

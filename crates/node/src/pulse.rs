@@ -309,7 +309,7 @@ mod tests {
                     Some(Arrival::Host(Event::Liveness(Liveness::Unproven(_)))) if self.is_mute => {}
                     Some(Arrival::Host(Event::Liveness(Liveness::Unproven(_)))) => self.arrived.note(),
                     Some(Arrival::Host(Event::Liveness(change))) => return change,
-                    _ => panic!("only changes are told"),
+                    _ => panic!("only changes are reported"),
                 }
             }
         }

@@ -28,7 +28,7 @@ const ASK_AFTER: Duration = Duration::from_secs(1);
 /// Two processes have the number of one node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "node {node} runs already at {theirs}, and this process would be node {node} at {ours}: a node's number belongs to one \
+    "node {node} already runs at {theirs}, and this process would be node {node} at {ours}: a node number belongs to one \
      data directory. {}",
     advice(*.is_copy)
 )]

@@ -74,7 +74,9 @@ pub struct ServeOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterError {
     /// Another node answers at the register's address.
-    #[error("node {found} answers at {address}, where the configuration has the register's node {wanted}")]
+    #[error(
+        "node {found} answers at {address}, where the configuration expects the register's node {wanted}"
+    )]
     OtherNode {
         /// The address.
         address: String,
@@ -84,7 +86,7 @@ pub enum RegisterError {
         wanted: NodeId,
     },
     /// The register's node refuses the connection.
-    #[error("the register's node at {address} cannot be talked to: {cause}")]
+    #[error("cannot connect to the register's node at {address}: {cause}")]
     Refused {
         /// The address.
         address: String,
@@ -274,7 +276,7 @@ mod tests {
                 [advertised(Some(wrong), listens("127.0.0.1:7700")), advertised(None, listens(wrong))]
             {
                 let said = refused.expect_err(wrong).to_string();
-                assert!(said.starts_with(&format!("others cannot reach {wrong}: ")), "{said}");
+                assert!(said.starts_with(&format!("other nodes cannot reach {wrong}, ")), "{said}");
             }
         }
         for (setting, address) in [

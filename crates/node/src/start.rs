@@ -75,8 +75,8 @@ pub enum StartError {
     Bind(#[from] BindError),
     /// Its address for others is the unspecified address.
     #[error(
-        "others cannot reach {0}: that is no address of one machine. Set 'advertise' to the address or the name by which they reach \
-         this one"
+        "other nodes cannot reach {0}, which is not the address of one machine: set 'advertise' to the address or name at which \
+         they reach this node"
     )]
     NoAddress(String),
     /// Its register cannot be used.

@@ -22,12 +22,12 @@ impl Stopping {
     pub fn waits_for(&self) -> Option<String> {
         let lasting = |what: &str, time: Duration| format!("{what}, for {:.1} s so far", time.as_secs_f64());
         let what = match self.vitals.stage() {
-            Stage::Runs => lasting("a step that is under way", self.vitals.steps_for()),
+            Stage::Runs => lasting("a step in progress", self.vitals.steps_for()),
             Stage::Writes if self.vitals.writes_for() > Duration::ZERO => {
                 lasting("a write of its journal", self.vitals.writes_for())
             }
             Stage::Writes => "files that are being synced or deleted".to_owned(),
-            Stage::Closes => "its disk, to sync what it holds and to write down the last entries".to_owned(),
+            Stage::Closes => "its disk, which syncs files and writes the last entries".to_owned(),
             Stage::Ended => return None,
         };
         Some(format!("node {}: {what}", self.node))

@@ -1,4 +1,4 @@
-//! The command line. Scripts depend on it: names stay as they are.
+//! The command line. Scripts depend on it: names do not change.
 
 mod numbers;
 mod retention;
@@ -16,12 +16,12 @@ use seriatim_model::{Announced, Durability, Filter, Order};
 use numbers::within;
 pub(crate) use retention::{RetentionArguments, age_in_words, byte_count, bytes_in_words};
 
-/// A fault-tolerant shared log: many clients append, everyone reads one total order, and you choose
-/// when order is paid for.
+/// A fault-tolerant shared log: many clients append, all readers see one total order, and you
+/// choose when order is paid for.
 #[derive(Debug, Parser)]
 #[command(name = "seriatim", version, propagate_version = true)]
 pub(crate) struct Arguments {
-    /// The cluster to talk to: HOST:PORT of any of its nodes, or of several, separated by commas.
+    /// Cluster to connect to: HOST:PORT of one or more of its nodes, separated by commas.
     #[arg(
         long,
         global = true,
@@ -36,17 +36,17 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Whether the arguments go together, beyond what each of them says.
+    /// Checks conditions between arguments.
     ///
     /// # Errors
-    /// Says why not.
+    /// The reason, for the user.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         match &self.command {
             Command::Tail(tail) if tail.speculative && !tail.print.json => Err(
-                "--speculative needs --json: a record that is not final may be taken back, and a line that is printed plainly cannot",
+                "--speculative needs --json: a record that is not final may be taken back, and a plain line cannot",
             ),
             Command::Tail(TailArguments { from: Some(from), until: Some(until), .. }) if until < from => {
-                Err("--until is a position before --from: nothing lies between")
+                Err("--until is below --from: there is nothing to print")
             }
             _ => Ok(()),
         }
@@ -62,84 +62,84 @@ pub(crate) enum Command {
     /// See it work: a throw-away cluster, four clients, a kill in the middle, and a check of every
     /// record.
     Demo(DemoArguments),
-    /// Create, list, show and delete logs, add and remove their shards, change what they keep.
+    /// Create, list, show, change and delete logs; add and remove shards.
     #[command(subcommand)]
     Log(LogCommand),
-    /// Append the lines of a file, or of standard input, a record each.
+    /// Append the lines of a file or of standard input, one record each.
     Append(AppendArguments),
-    /// Print the records from the first one to the tail as it is now.
+    /// Print records from the first one to the current tail.
     Read(ReadArguments),
-    /// Print records as they become final, or before that, from the tail on.
+    /// Print records as they become final, or earlier, starting at the tail.
     Tail(TailArguments),
-    /// Print the tail: a bound above the position of every acknowledged append, exact when nothing
-    /// is on its way.
+    /// Print the tail, a bound above the position of every acknowledged append; exact when no
+    /// append is in flight.
     CheckTail {
-        /// The log.
+        /// Name of the log.
         name: String,
     },
-    /// Print the position at which what was appended at a time or later begins.
+    /// Print the position of the first record appended at a time or later.
     Seek {
-        /// The log.
+        /// Name of the log.
         name: String,
-        /// The time: a date such as 2026-11-22T10:00Z or 2026-11-22T12:00+02:00, seconds since
-        /// 1970, or an age such as '1h ago'.
+        /// A date such as 2026-11-22T10:00Z or 2026-11-22T12:00+02:00, seconds since 1970, or an
+        /// age such as '1h ago'.
         #[arg(long, value_name = "TIME", value_parser = retention::instant)]
         time: SystemTime,
     },
-    /// Delete all records below a position, for good.
+    /// Delete all records below a position, permanently.
     Trim {
-        /// The log.
+        /// Name of the log.
         name: String,
-        /// The first position to keep.
+        /// First position to keep.
         #[arg(value_parser = numbers::position)]
         position: u64,
     },
-    /// Print how nodes and logs are, and why; exit status 1 if something is not well.
+    /// Show the health of nodes and logs; exits with 1 if anything is wrong.
     Status(StatusArguments),
-    /// Decide what only an operator may decide.
+    /// Cluster administration.
     #[command(subcommand)]
     Admin(AdminCommand),
-    /// Measure latency and throughput beside what the machine itself can do, and failover.
+    /// Measure latency, throughput and failover, beside the speed of the machine itself.
     Bench(BenchArguments),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DevArguments {
-    /// Where the cluster keeps its data.
+    /// Directory of the cluster's data.
     #[arg(long, default_value = "seriatim-data", value_name = "DIR")]
     pub(crate) data: PathBuf,
-    /// Where the first node listens; port 0 takes a free one.
+    /// Address of the first node; port 0 takes a free port.
     #[arg(long, default_value = "127.0.0.1:7700", value_name = "HOST:PORT")]
     pub(crate) listen: String,
-    /// How many bytes each node's files may take, such as 10GiB; 512MiB at least [default: what the
-    /// file system has].
+    /// Most bytes that each node's files may take, such as 10GiB; at least 512MiB [default: the
+    /// whole file system].
     #[arg(long, value_name = "BYTES", value_parser = byte_count)]
     pub(crate) max_disk_bytes: Option<u64>,
-    /// How many nodes the cluster has [default: 3, or what it had before].
+    /// Number of nodes [default: 3, or as before].
     #[arg(long, value_parser = within(1..=9_u32))]
     pub(crate) nodes: Option<u32>,
-    /// A setting of the section `limits` of a node's file, for all nodes; may be given several
-    /// times: see docs/seriatim.example.toml.
+    /// A setting of the section `limits` of a node's file, for all nodes; repeatable: see
+    /// docs/seriatim.example.toml.
     #[arg(long = "limit", value_name = "NAME=NUMBER")]
     pub(crate) limits: Vec<String>,
     #[command(flatten)]
     pub(crate) events: EventArguments,
     #[command(flatten)]
     pub(crate) stop: StopArguments,
-    /// Hold unsynced writes in memory, so that a kill loses what a power cut would. For tests.
+    /// Hold unsynced writes in memory, so that a kill loses as much as a power cut. For tests.
     #[arg(long, hide = true)]
     pub(crate) volatile_disk: bool,
-    /// How many records a sequencing replica holds before it answers Busy. For tests.
+    /// Most records that a sequencing replica holds before it answers Busy. For tests.
     #[arg(long, hide = true)]
     pub(crate) ring_records: Option<usize>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusArguments {
-    /// As JSON; with --watch, a line each time.
+    /// Print JSON; with --watch, one line each time.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Again and again, with so many seconds between, until it is stopped [default: 2].
+    /// Refresh every SECONDS until interrupted [default: 2].
     #[arg(
         long,
         value_name = "SECONDS",
@@ -148,8 +148,8 @@ pub(crate) struct StatusArguments {
         value_parser = within(1..=3600_u64)
     )]
     pub(crate) watch: Option<u64>,
-    /// Wait until everything is well and every replica holds everything, for at most so many
-    /// seconds, and print how it is then: after a node was restarted, and before the next one is.
+    /// Wait at most SECONDS until everything is well and every replica is caught up, then print the
+    /// status: use it between the restarts of two nodes.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -162,8 +162,8 @@ pub(crate) struct StatusArguments {
 /// How a server ends.
 #[derive(Debug, Args)]
 pub(crate) struct StopArguments {
-    /// How long an orderly end may take after SIGTERM or Ctrl-C. Then the server ends as if it were
-    /// killed, says what it waited for, and exits with status 1.
+    /// Longest orderly shutdown after SIGTERM or Ctrl-C. After it the server ends as if killed,
+    /// names the unfinished work, and exits with 1.
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = within(1..=3600_u64))]
     pub(crate) stop_within: u64,
 }
@@ -174,19 +174,19 @@ impl StopArguments {
     }
 }
 
-/// How a server tells what happens to it, on standard error.
+/// How a server reports events on standard error.
 #[derive(Debug, Args)]
 pub(crate) struct EventArguments {
-    /// The events that the server tells: only what went wrong (error), what an operator should look
-    /// at (warn), and what becomes of nodes and views (info).
+    /// Events to report: failures (error), also warnings for operators (warn), also changes of
+    /// nodes and views (info).
     #[arg(long, value_enum, default_value_t, value_name = "LEVEL")]
     pub(crate) log_level: LogLevel,
-    /// As lines for people, or as a line of JSON each.
+    /// Lines for people, or one JSON object per line.
     #[arg(long, value_enum, default_value_t, value_name = "FORM")]
     pub(crate) log_format: LogFormat,
 }
 
-/// From what level on events are told.
+/// Lowest level of reported events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogLevel {
     Error,
@@ -205,7 +205,7 @@ impl LogLevel {
     }
 }
 
-/// How events are told.
+/// Format of reported events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     #[default]
@@ -215,14 +215,14 @@ pub(crate) enum LogFormat {
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
-    /// The node's configuration: see docs/seriatim.example.toml.
+    /// Configuration of the node: see docs/seriatim.example.toml.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: PathBuf,
     #[command(flatten)]
     pub(crate) events: EventArguments,
     #[command(flatten)]
     pub(crate) stop: StopArguments,
-    /// Hold unsynced writes in memory, so that a kill loses what a power cut would. For tests.
+    /// Hold unsynced writes in memory, so that a kill loses as much as a power cut. For tests.
     #[arg(long, hide = true)]
     pub(crate) volatile_disk: bool,
 }
@@ -239,94 +239,94 @@ pub(crate) enum LogCommand {
     Create(CreateArguments),
     /// Print the names of all logs.
     List {
-        /// As JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Change what a log keeps at most; 'none' lifts a limit.
+    /// Change the retention limits of a log; 'none' removes a limit.
     Set {
-        /// The log.
+        /// Name of the log.
         name: String,
         #[command(flatten)]
         retention: RetentionArguments,
     },
-    /// Print what a log promises, who takes part, and what it takes on disks.
+    /// Show the settings of a log, its members, and its disk use.
     Show {
-        /// The log.
+        /// Name of the log.
         name: String,
-        /// As JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Add a shard to a log that is in use: it takes its share of what is appended from then on.
+    /// Add a shard to a log in use; the shard takes its share of new records.
     AddShard {
-        /// The log.
+        /// Name of the log.
         name: String,
     },
-    /// Let a shard take no new records. What it holds can be read until it is trimmed.
+    /// Close a shard to new records. Its records can be read until they are trimmed.
     RemoveShard {
-        /// The log.
+        /// Name of the log.
         name: String,
-        /// The number of the shard, as `seriatim log show` prints it.
+        /// Number of the shard, as `seriatim log show` prints it.
         #[arg(value_parser = numbers::shard)]
         shard: u32,
     },
-    /// Delete a log with all its records, for good.
+    /// Delete a log with all its records, permanently.
     Delete {
-        /// The log.
+        /// Name of the log.
         name: String,
     },
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CreateArguments {
-    /// Its name: letters, digits, '-', '_' and '.'.
+    /// Name of the log: letters, digits, '-', '_' and '.'.
     pub(crate) name: String,
     #[arg(long, default_value_t = Order::default(), help = orders(), long_help = each_order())]
     pub(crate) order: Order,
-    /// How many shards it is spread over.
+    /// Number of shards.
     #[arg(long, default_value_t = 2, value_parser = numbers::number::<u32>)]
     pub(crate) shards: u32,
-    /// How many replicas each shard has [default: 3, or as many as there are nodes].
+    /// Replicas of each shard [default: 3, or the number of nodes].
     #[arg(long, value_parser = numbers::number::<u32>)]
     pub(crate) replicas: Option<u32>,
     #[arg(long, value_parser = numbers::number::<u32>, help = format!(
-        "How many sequencing replicas it has [default: 3, or as many as there are nodes; {} 1]",
+        "Number of sequencing replicas [default: 3, or the number of nodes; {} 1]",
         in_logs(|order| order.has_one_sequencer)
     ))]
     pub(crate) sequencers: Option<u32>,
-    /// With how few sequencing replicas it goes on accepting appends [default: 2, or 1 if it has
+    /// Fewest sequencing replicas with which the log accepts appends [default: 2, or 1 if it has
     /// one].
     #[arg(long, value_parser = within(1..=u32::MAX))]
     pub(crate) min_sequencers: Option<u32>,
-    /// With how few replicas of each shard it goes on accepting appends [default: 2, or 1 if it has
+    /// Fewest replicas of each shard with which the log accepts appends [default: 2, or 1 if it has
     /// one].
     #[arg(long, value_parser = within(1..=u32::MAX))]
     pub(crate) min_replicas: Option<u32>,
-    /// Where an acknowledged record is: 'disk' or 'memory' of every replica.
+    /// Where every replica has an acknowledged record: on 'disk' or in 'memory'.
     #[arg(long, default_value = "disk")]
     pub(crate) durability: Durability,
     #[arg(long, default_value_t = seriatim_model::limits::DEFAULT_STRIPE, value_parser = numbers::number::<u64>, help = format!(
-        "How many consecutive positions, or {} appends of a session, one shard takes",
+        "Consecutive positions, or {} appends of a session, that one shard takes before the next",
         in_logs(|order| !order.places_by_position)
     ))]
     pub(crate) stripe: u64,
-    /// The largest record, in bytes.
+    /// Largest record, in bytes.
     #[arg(long, default_value_t = seriatim_model::limits::DEFAULT_MAX_RECORD_BYTES, value_parser = numbers::number::<u32>)]
     pub(crate) max_record_bytes: u32,
     #[arg(long, value_name = "TIME", value_parser = interval_us, help = format!(
-        "How often a log of order {} is ordered at most, from 0.1ms on [default: 1ms]",
+        "Shortest time between two cuts of a log of order {}, at least 0.1ms [default: 1ms]",
         Order::names_where(|order| order.has_cuts)
     ))]
     pub(crate) interval: Option<u32>,
     #[arg(long, value_name = "CUTS", value_parser = window, help = format!(
-        "For how many cuts a log of order {} fixes the quotas of its shards in advance, 2 to 10000 [default: 100]",
+        "Number of cuts for which a log of order {} fixes the quotas of its shards in advance, 2 to 10000 [default: 100]",
         Order::names_where(|order| order.has_quotas)
     ))]
     pub(crate) window: Option<u32>,
     #[arg(long, value_name = "N", value_parser = numbers::number::<u64>, help = format!(
-        "After how many positions of the log, 1 to 10000000, a session that appended nothing meanwhile is forgotten; {} after {} \
-         times as many, since empty ones count [default: 10000000]",
+        "Number of positions, 1 to 10000000, after which the log forgets a session that appended nothing; {} {} times as many, \
+         because empty positions count [default: 10000000]",
         in_logs(|order| order.has_quotas),
         seriatim_model::limits::IDLE_TIMES_IF_PADDED
     ))]
@@ -335,12 +335,12 @@ pub(crate) struct CreateArguments {
     pub(crate) retention: RetentionArguments,
 }
 
-/// The choice of an order, in a line.
+/// Help of `--order` in one line.
 fn orders() -> String {
-    format!("When order is paid for: {}", Order::names_where(|_| true))
+    format!("The ordering of the log: {}", Order::names_where(|_| true))
 }
 
-/// The same, with what each is, and for whom.
+/// Help of `--order` with a description of each ordering.
 fn each_order() -> String {
     let each = |order: Order| {
         let Properties { name, about, wanted, .. } = order.properties();
@@ -349,26 +349,25 @@ fn each_order() -> String {
     format!("{}.{}", orders(), Order::ALL.map(each).concat())
 }
 
-/// The logs of which this is true.
+/// Names the orderings for which `is_one` holds.
 fn in_logs(is_one: impl Fn(Properties) -> bool) -> String {
     format!("in a log of order {}", Order::names_where(is_one))
 }
 
-/// A number of cuts.
 fn window(text: &str) -> Result<u32, String> {
     let limits = seriatim_model::limits::WINDOWS;
-    let cuts = text.parse().map_err(|_| format!("'{text}' is no number of cuts"))?;
+    let cuts = text.parse().map_err(|_| format!("'{text}' is not a number of cuts"))?;
     match limits.contains(&cuts) {
         true => Ok(cuts),
         false => Err(format!("a window has {} to {} cuts", limits.start(), limits.end())),
     }
 }
 
-/// A time in microseconds.
+/// Parses a time in microseconds.
 fn interval_us(text: &str) -> Result<u32, String> {
     let limits = seriatim_model::limits::INTERVALS_US;
     if text.ends_with(|last: char| last.is_ascii_digit()) {
-        return Err(format!("'{text}' is no time: give one with its unit, such as 1ms, 0.2ms or 500us"));
+        return Err(format!("'{text}' is not a duration; use a unit, for example 1ms, 0.2ms or 500us"));
     }
     let micros = u32::try_from(duration(text)?.as_micros()).unwrap_or(u32::MAX);
     let millis = |micros: &u32| f64::from(*micros) / 1000.0;
@@ -378,84 +377,84 @@ fn interval_us(text: &str) -> Result<u32, String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct AppendArguments {
-    /// The log.
+    /// Name of the log.
     pub(crate) name: String,
-    /// The file whose lines to append; - is standard input, too [default: standard input].
+    /// File with the lines to append; '-' is standard input [default: standard input].
     #[arg(long, value_name = "F")]
     pub(crate) file: Option<PathBuf>,
     #[arg(long, value_enum, default_value_t, value_name = "FORM", help = format!(
-        "Each line is a record as it is, or one as JSON, as `read --json` prints it, with a key and headers of its own; {}, \
-         lines with keys in turn on several shards are slow, since each change of shard waits for an acknowledgement: see \
-         --unordered and --shard",
+        "Form of a line: a plain record, or JSON as `read --json` prints it, with its own key and headers; {}, lines whose keys \
+         alternate between shards are slow, because each change of shard waits for an acknowledgement: see --unordered and \
+         --shard",
         in_logs(|order| order.has_cuts)
     ))]
     pub(crate) input: InputFormat,
-    /// Records end with a NUL byte, not with a newline: a file without one is a single record.
+    /// Records end with a NUL byte instead of a newline: a file without NUL is one record.
     #[arg(short = '0', long, conflicts_with = "input")]
     pub(crate) null: bool,
     #[arg(long, value_name = "KEY", help = format!(
-        "Give each record this key; {}, records with the same key go to the same shard",
+        "Key of every record; {}, records with the same key go to the same shard",
         in_logs(|order| !order.places_by_position)
     ))]
     pub(crate) key: Option<String>,
     #[arg(long, value_name = "N", conflicts_with = "key", value_parser = numbers::shard, help = format!(
-        "Put all records on this shard, {}; those that are on their way when it is lost or removed go to another",
+        "Append all records to this shard, {}; records in flight when it is lost or removed go to another shard",
         in_logs(|order| !order.places_by_position)
     ))]
     pub(crate) shard: Option<u32>,
     #[arg(long, help = format!(
-        "Do not mind the order of the lines: append a record again that did not reach its shard in time, and, {}, append \
-         to all shards at once that keys choose",
+        "Append the lines in any order: retry a record that did not reach its shard in time, and, {}, append to several \
+         shards at once",
         in_logs(|order| order.has_cuts)
     ))]
     pub(crate) unordered: bool,
     #[arg(long, value_name = "F", conflicts_with = "unordered", help = format!(
-        "Keep in this file how far it came, and go on from there if the file exists: run the same command again after an \
-         interruption, with the same input or a longer one, and each line is appended once; {} a line that a killed run \
-         had only named is left out, and told of",
+        "Save the progress in this file, and continue from it if it exists: after an interruption, run the same command \
+         again with the same or a longer input, and each line is appended once; {}, a line that a killed run had only \
+         announced is skipped and reported",
         in_logs(|order| order.announces == Announced::Id)
     ))]
     pub(crate) resume: Option<PathBuf>,
     /// Wait for the final position of each record.
     #[arg(long)]
     pub(crate) sync: bool,
-    /// Print a receipt for each record as soon as it is known, as JSON.
+    /// Print a JSON receipt for each record as soon as it is known.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// The form of the records in the input of an append.
+/// Form of the records in the input of an append.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum InputFormat {
-    /// Records as they are.
+    /// Plain records.
     #[default]
     Lines,
-    /// Records as JSON, one a line.
+    /// One JSON record per line.
     Json,
 }
 
 /// How records are printed.
 #[derive(Debug, Args)]
 pub(crate) struct PrintArguments {
-    /// As JSON, with position, time, session, number, and key and headers if there are some.
+    /// Print JSON with position, time, session, number, key and headers.
     #[arg(long)]
     pub(crate) json: bool,
-    /// End each record with a NUL byte, not with a newline.
+    /// End each record with a NUL byte instead of a newline.
     #[arg(short = '0', long, conflicts_with = "json")]
     pub(crate) null: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ReadArguments {
-    /// The log.
+    /// Name of the log.
     pub(crate) name: String,
-    /// The first position to print [default: the first there is].
+    /// First position to print [default: the first position that is left].
     #[arg(long, value_name = "P", value_parser = numbers::position)]
     pub(crate) from: Option<u64>,
-    /// At most this many records.
+    /// Most records to print.
     #[arg(long, value_name = "N", value_parser = numbers::records)]
     pub(crate) count: Option<u64>,
-    /// Go on after records that are lost, as an operator accepted, and say which they are.
+    /// Skip and report records that are lost, as an operator accepted.
     #[arg(long)]
     pub(crate) skip_lost: bool,
     #[command(flatten)]
@@ -464,36 +463,36 @@ pub(crate) struct ReadArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct TailArguments {
-    /// The log.
+    /// Name of the log.
     pub(crate) name: String,
-    /// The first position to print [default: the tail].
+    /// First position to print [default: the tail].
     #[arg(long, value_name = "P", value_parser = numbers::position)]
     pub(crate) from: Option<u64>,
-    /// Stop before this position, when all before it is final [default: never].
+    /// Stop before this position, when all positions below it are final [default: never].
     #[arg(long, value_name = "P", value_parser = numbers::position)]
     pub(crate) until: Option<u64>,
-    /// Print records before they are final, with lines that say up to where they are, or from where
-    /// on they are void. Needs --json.
+    /// Print records before they are final, with lines that confirm them or take them back. Needs
+    /// --json.
     #[arg(long)]
     pub(crate) speculative: bool,
-    /// Only records whose key begins with PREFIX (key=PREFIX), or that have a header of this kind
-    /// whose value does (header:KIND=PREFIX).
+    /// Only records whose key begins with PREFIX (key=PREFIX), or with a header of this kind whose
+    /// value does (header:KIND=PREFIX).
     #[arg(long, value_name = "WHICH", value_parser = OsStringValueParser::new().try_map(filter))]
     pub(crate) filter: Option<Filter>,
     /// Only records on these shards, by number, separated by commas.
     #[arg(long, value_name = "N,...", value_parser = numbers::shard, value_delimiter = ',')]
     pub(crate) shards: Option<Vec<u32>>,
-    /// Go on after records that are lost, as an operator accepted, and say which they are.
+    /// Skip and report records that are lost, as an operator accepted.
     #[arg(long)]
     pub(crate) skip_lost: bool,
     #[command(flatten)]
     pub(crate) print: PrintArguments,
 }
 
-/// Reads which records are wanted.
+/// Parses `--filter`.
 fn filter(text: OsString) -> Result<Filter, String> {
     let text = text.to_str().ok_or("it is not valid UTF-8")?;
-    let (what, prefix) = text.split_once('=').ok_or("write key=PREFIX or header:KIND=PREFIX")?;
+    let (what, prefix) = text.split_once('=').ok_or("use key=PREFIX or header:KIND=PREFIX")?;
     let filter = match (what, what.strip_prefix("header:")) {
         ("key", _) => Filter::key_prefix(prefix.to_owned()),
         (_, Some(kind)) => {
@@ -502,54 +501,52 @@ fn filter(text: OsString) -> Result<Filter, String> {
                 .map_err(|_| format!("'{kind}' is not the kind of a header, 0 to {}", u16::MAX))?;
             Filter::header(kind, prefix.to_owned())
         }
-        _ => return Err(format!("'{what}' is neither key nor header:KIND")),
+        _ => return Err(format!("use key=PREFIX or header:KIND=PREFIX, not '{what}=...'")),
     };
     match filter.is_possible() {
         true => Ok(filter),
-        false => Err("it is longer than the key and the headers of a record may be".into()),
+        false => Err("the prefix is longer than a key or a header may be".into()),
     }
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AdminCommand {
-    /// Say what would be lost if a log that waits for it went on without what no replica holds any
-    /// more.
+    /// Show what would be lost if an unavailable log continued without its missing replicas.
     Recover {
-        /// The log.
+        /// Name of the log.
         name: String,
-        /// Let the log go on, without what is lost.
+        /// Accept the loss: the log continues without the lost records.
         #[arg(long)]
         accept_loss: bool,
     },
-    /// Let other nodes take over all that a node has, without a moment in which there are fewer
-    /// replicas, and say when it is safe to stop it.
+    /// Move all roles of a node to other nodes, always with enough replicas, and say when the node
+    /// can be stopped.
     Drain {
-        /// The node.
+        /// Number of the node.
         #[arg(value_parser = numbers::node)]
         node: u32,
-        /// Return at once; `seriatim status` shows how far it is.
+        /// Return at once; `seriatim status` shows the progress.
         #[arg(long)]
         no_wait: bool,
-        /// Let the node stay after all: it may be given roles again. What others took over stays
-        /// with them.
+        /// Cancel the drain: the node can receive roles again. Moved roles stay where they are.
         #[arg(long, conflicts_with = "no_wait")]
         cancel: bool,
     },
-    /// Let one node take over all that another has, which may be lost; and say when that is done.
+    /// Move all roles of a node, which may be lost, to one other node, and say when that is done.
     Replace {
-        /// The node that is to go.
+        /// Number of the node to replace.
         #[arg(value_parser = numbers::node)]
         node: u32,
-        /// The node that is to take over.
+        /// Number of the node that takes over.
         #[arg(long, value_name = "NODE", value_parser = numbers::node)]
         by: u32,
-        /// Return at once; `seriatim status` shows how far it is.
+        /// Return at once; `seriatim status` shows the progress.
         #[arg(long)]
         no_wait: bool,
     },
-    /// Forget a node that was stopped and has no roles any more. Its number is never used again.
+    /// Forget a stopped node without roles. Its number is never used again.
     Remove {
-        /// The node.
+        /// Number of the node.
         #[arg(value_parser = numbers::node)]
         node: u32,
     },
@@ -565,7 +562,7 @@ mod tests {
         for wrong in ["0", "1", "10001"] {
             assert_eq!(window(wrong), Err("a window has 2 to 10000 cuts".into()));
         }
-        assert_eq!(window("all"), Err("'all' is no number of cuts".into()));
+        assert_eq!(window("all"), Err("'all' is not a number of cuts".into()));
     }
 
     #[test]
@@ -576,7 +573,7 @@ mod tests {
         );
         assert!(interval_us("1us").unwrap_err().contains("0.1ms"));
         for wrong in ["soon", "5", "0", "0.5", "ms", ""] {
-            assert!(interval_us(wrong).unwrap_err().contains("is no time"), "{wrong}");
+            assert!(interval_us(wrong).unwrap_err().contains("is not a duration"), "{wrong}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The configuration of one node: the file that `seriatim serve` is given.
+//! Configuration of one node: the file of `seriatim serve`.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -11,28 +11,26 @@ use seriatim_node::{EtcdOptions, NodeOptions, RegisterOptions, ServeOptions};
 
 use crate::arguments::byte_count;
 
-/// How often nodes may tell each other that they are there, in milliseconds.
+/// Interval between heartbeats, in milliseconds.
 const HEARTBEAT_MS: RangeInclusive<u64> = 1..=60_000;
-/// How many heartbeats may be missed.
 const MISSED: RangeInclusive<u64> = 2..=1000;
-/// How long a replica may be away before another node stands in for it, in milliseconds.
+/// Time until another node replaces an absent replica, in milliseconds.
 const REPLACE_MS: RangeInclusive<u64> = 100..=86_400_000;
-/// How long a record may lie on its shard before somebody asks for its name, in milliseconds.
+/// Time until a shard asks for the name of a held record, in milliseconds.
 const ORPHAN_CHECK_MS: RangeInclusive<u64> = 100..=86_400_000;
 
-/// How many bytes a node's disk has at least: the journal takes a part of it, and some is kept for
-/// what makes room.
+/// Smallest disk of a node, in bytes: a part for the journal, and a reserve for work that frees
+/// space.
 const LEAST_DISK_BYTES: u64 = 512 << 20;
 
-/// A setting that nodes had, as the parser refuses it now, and where it went.
+/// The parser's message for a removed setting, and the replacement.
 const MOVED: (&str, &str) = (
     "unknown field `session_idle_positions`",
-    "this is no setting of a node any more, because all nodes of a log must go by the same number: remove the line, and set \
-     it when a log is created, with 'seriatim log create --session-idle-positions N'",
+    "this is not a node setting any more, because all nodes of a log must use the same number: remove the line, and set \
+     it when you create a log, with 'seriatim log create --session-idle-positions N'",
 );
 
-/// Why a configuration cannot be used: one line, with the file, the setting, and what would be
-/// right.
+/// Why a configuration is invalid: one line with the file, the setting and a valid value.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {what}", path.display())]
 pub(crate) struct ConfigError {
@@ -40,7 +38,6 @@ pub(crate) struct ConfigError {
     what: String,
 }
 
-/// The file as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ConfigFile {
@@ -77,12 +74,11 @@ struct LimitsSection {
     orphan_check_after_ms: Option<u64>,
 }
 
-/// A number of bytes: a number, or a text with a unit, such as "10GiB".
+/// Bytes as a number, or as text with a unit such as "10GiB".
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "Written")]
 struct ByteCount(u64);
 
-/// A number of bytes as it is written.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "give a number of bytes, such as \"10GiB\", \"500MB\" or 1048576")]
 enum Written {
@@ -101,10 +97,7 @@ impl TryFrom<Written> for ByteCount {
     }
 }
 
-/// Reads a node's configuration. A relative data directory is one beside the file.
-///
-/// # Errors
-/// If the file cannot be read, or says what makes no sense.
+/// Reads a node's configuration. A relative data directory is beside the file.
 pub(crate) fn read(path: &Path) -> Result<ServeOptions, ConfigError> {
     let failed = |what: String| ConfigError { path: path.to_owned(), what };
     let text = std::fs::read_to_string(path).map_err(|cause| failed(cause.to_string()))?;
@@ -114,11 +107,8 @@ pub(crate) fn read(path: &Path) -> Result<ServeOptions, ConfigError> {
     Ok(options)
 }
 
-/// The limits that the command line gives, each as `NAME=NUMBER` or `NAME=SIZE`; the names and what
-/// they may be are those of a file's `[limits]`.
-///
-/// # Errors
-/// If there is no such setting, or it cannot be that number.
+/// Parses limits from the command line, each `NAME=NUMBER` or `NAME=SIZE`, as in `[limits]` of a
+/// file.
 pub(crate) fn limits(given: &[String], usual: Limits) -> Result<Limits, String> {
     let mut text = String::new();
     for setting in given {
@@ -164,7 +154,7 @@ fn parse(text: &str) -> Result<ServeOptions, String> {
     })
 }
 
-/// The parser's objection to the text, and in which line.
+/// The parser's message with the line that it is about.
 fn located(text: &str, cause: &toml::de::Error) -> String {
     let (moved, where_to) = MOVED;
     let message = match cause.message().starts_with(moved) {
@@ -178,16 +168,12 @@ fn located(text: &str, cause: &toml::de::Error) -> String {
     format!("line {number}, '{line}': {message}")
 }
 
-/// Whether a node can work with so much disk.
-///
-/// # Errors
-/// If it cannot.
 pub(crate) fn check_disk_bytes(most: u64) -> Result<(), String> {
     if most >= LEAST_DISK_BYTES {
         return Ok(());
     }
     Err(format!(
-        "'max_disk_bytes' is {most}; it must be at least {LEAST_DISK_BYTES}, which a node needs for its journal and to work at all"
+        "'max_disk_bytes' is {most}; it must be at least {LEAST_DISK_BYTES}, the least that a node needs"
     ))
 }
 
@@ -247,7 +233,6 @@ fn etcd(endpoints: Vec<String>, cluster: Option<String>) -> Result<RegisterOptio
 }
 
 impl LimitsSection {
-    /// The usual limits, with those that are set.
     fn limits(self, usual: Limits) -> Result<Limits, String> {
         let bytes = |count: Option<ByteCount>| count.map(|ByteCount(bytes)| bytes);
         let lowered = |key, value: Option<u64>, usual: usize| {

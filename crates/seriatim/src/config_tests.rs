@@ -6,7 +6,7 @@ use super::*;
 
 const EXAMPLE: &str = include_str!("../../../docs/seriatim.example.toml");
 
-/// The example with every setting that is commented out (`#key = value`) switched on.
+/// The example with every commented-out setting (`#key = value`) enabled.
 fn whole_example() -> String {
     let switch_on = |line: &str| match line.strip_prefix('#') {
         Some(setting) if setting.starts_with(|c: char| c.is_ascii_lowercase()) => setting.to_owned(),
@@ -15,7 +15,7 @@ fn whole_example() -> String {
     EXAMPLE.lines().map(switch_on).collect::<Vec<_>>().join("\n")
 }
 
-/// The keys that a section knows, as its parser lists them when it meets one that it does not know.
+/// Keys that a section knows, from the parser's message about an unknown key.
 fn known_keys<T: DeserializeOwned + std::fmt::Debug>() -> BTreeSet<String> {
     let refusal = toml::from_str::<T>("no_such_key = 1").unwrap_err();
     let (_, listed) = refusal.message().split_once("expected one of ").expect("it lists what it knows");
@@ -101,7 +101,7 @@ fn what_is_wrong_is_said_with_its_key_and_what_would_be_right() {
         (
             "data = \"d\"",
             "data = \"d\"\nmax_disk_bytes = \"10 gigs\"",
-            &["line 4", "'10 gigs' is no number of bytes", "10GiB"],
+            &["line 4", "'10 gigs' is not a number of bytes", "10GiB"],
         ),
         (
             "data = \"d\"",

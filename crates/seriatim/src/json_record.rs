@@ -1,5 +1,5 @@
-//! A record as a line of JSON: what `read --json` and `tail --json` print, and `append --input
-//! json` takes.
+//! A record as a line of JSON: output of `read --json` and `tail --json`, input of `append --input
+//! json`.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -9,13 +9,13 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use seriatim_client::{Header, Position, Record, RecordId, StoredRecord};
 
-/// One record. Bytes that are no text stand in the field whose name ends with `_base64` instead.
+/// One record. Bytes that are not UTF-8 use the field whose name ends with `_base64`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct JsonRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<u64>,
-    /// When it was appended, by its client's clock, in UTC.
+    /// Time of the append in UTC, by the client's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,7 +32,7 @@ pub(crate) struct JsonRecord {
     record: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     record_base64: Option<String>,
-    /// Whether it may still be taken back, where that is told.
+    /// Whether the record may still be taken back. None outside of speculative reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     speculative: Option<bool>,
 }
@@ -47,11 +47,12 @@ struct JsonHeader {
     value_base64: Option<String>,
 }
 
-/// Headers of smaller kinds belong to Seriatim.
+/// Smaller header kinds belong to Seriatim.
 const FIRST_KIND_OF_USERS: u16 = 32_768;
 
+const EXAMPLE: &str = r#"{"record":"text","key":"k","headers":[{"kind":40000,"value":"urgent"}]}"#;
+
 impl JsonRecord {
-    /// A record as a reader was given it.
     pub(crate) fn delivered(position: Position, id: RecordId, record: &StoredRecord) -> Self {
         let (payload, payload_base64) = readable(&record.payload());
         let (key, key_base64) = record.key().map_or((None, None), |key| readable(&key));
@@ -73,18 +74,15 @@ impl JsonRecord {
         }
     }
 
-    /// The same, with whether it may still be taken back.
     pub(crate) fn speculative(self, speculative: bool) -> Self {
         Self { speculative: Some(speculative), ..self }
     }
 
-    /// The record that a line asks to append. Fields that only a reader is told (position, time,
-    /// session, number, speculative) are passed over, so that one log can be copied to another.
-    ///
-    /// # Errors
-    /// Says what is wrong with the line.
+    /// The record to append. Ignores fields of readers (position, time, session, number,
+    /// speculative), so that one log can be copied to another.
     pub(crate) fn parse(line: &[u8]) -> Result<Record, String> {
-        let line: Self = serde_json::from_slice(line).map_err(|cause| format!("not a record: {cause}"))?;
+        let wrong = |cause| format!("not a record: {cause}; write a JSON object such as {EXAMPLE}");
+        let line: Self = serde_json::from_slice(line).map_err(wrong)?;
         let payload = bytes_of("record", line.record, line.record_base64)?
             .ok_or("it has neither 'record' nor 'record_base64'")?;
         let mut headers = vec![];
@@ -104,7 +102,7 @@ impl JsonRecord {
     }
 }
 
-/// The bytes as text; or in base64, if they are none.
+/// The bytes as text, or else in base64.
 fn readable(bytes: &Bytes) -> (Option<String>, Option<String>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => (Some(text.to_owned()), None),
@@ -124,9 +122,8 @@ fn bytes_of(name: &str, text: Option<String>, encoded: Option<String>) -> Result
     }
 }
 
-/// A time as people write it; nothing where a client's clock told what no calendar has.
+/// A time in RFC 3339. None beyond the year 9999.
 fn time(appended_ms: u64) -> Option<String> {
-    /// The end of the year 9999, in milliseconds since 1970.
     const LAST_MS: u64 = 253_402_300_799_999;
     let at = UNIX_EPOCH + Duration::from_millis(appended_ms.min(LAST_MS));
     (appended_ms <= LAST_MS).then(|| humantime::format_rfc3339_millis(at).to_string())
@@ -163,6 +160,13 @@ mod tests {
             JsonRecord::parse(printed.as_bytes()),
             Ok(Record::from(&b"\xfe"[..]).with_key(&b"\xff"[..]))
         );
+    }
+
+    #[test]
+    fn the_example_is_a_record() {
+        let example = JsonRecord::parse(EXAMPLE.as_bytes()).expect("it is valid");
+        let header = Header { kind: 40_000, value: "urgent".into() };
+        assert_eq!(example, Record::from("text").with_key("k").with_headers(vec![header]));
     }
 
     #[test]

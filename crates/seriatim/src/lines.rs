@@ -1,7 +1,7 @@
-//! The lines that a server writes to a stream, by a thread of their own.
+//! Lines of a server to a stream, written by a thread of their own.
 //!
-//! A stream stops taking lines when no process reads it: a full pipe, a terminal that is held with
-//! Ctrl-S. A server works on.
+//! A stream takes no lines while no process reads it: a full pipe, a terminal held with Ctrl-S. The
+//! server continues.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -10,10 +10,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The most bytes of lines that wait for one stream. A line beyond them is dropped and counted.
+/// Most bytes of waiting lines per stream. A further line is dropped and counted.
 const MAX_WAITING_BYTES: usize = 256 << 10;
 
-/// A bounded queue of lines, and the thread that writes them to a stream. Clones share both.
+/// A bounded queue of lines with the thread that writes them. Clones share both.
 #[derive(Clone)]
 pub(crate) struct LineQueue {
     shared: Arc<Shared>,
@@ -21,7 +21,6 @@ pub(crate) struct LineQueue {
 
 struct Shared {
     state: Mutex<State>,
-    /// The state changed.
     changed: Condvar,
 }
 
@@ -31,18 +30,14 @@ struct Shared {
 struct State {
     waiting: VecDeque<Vec<u8>>,
     waiting_bytes: usize,
-    /// Whether the thread writes a line at present.
     is_writing: bool,
-    /// The lines that were dropped and not reported yet.
+    /// Dropped lines that were not reported yet.
     dropped: u64,
 }
 
 impl LineQueue {
-    /// Starts the thread that writes to `stream`. When lines were dropped and half of the queue is
-    /// free again, the thread calls `report_dropped` with their number.
-    ///
-    /// # Errors
-    /// If the operating system starts no thread.
+    /// Starts the thread that writes to `stream`. After lines were dropped, the thread calls
+    /// `report_dropped` with their number as soon as half of the queue is free.
     pub(crate) fn start(
         stream: impl Write + Send + 'static,
         report_dropped: impl Fn(u64) + Send + 'static,
@@ -56,7 +51,7 @@ impl LineQueue {
         Ok(queue)
     }
 
-    /// Appends a line, with its line end. Never waits for the stream.
+    /// Appends a line with its line end. Never waits for the stream.
     pub(crate) fn push(&self, line: Vec<u8>) {
         let mut state = self.shared.state();
         if state.waiting_bytes + line.len() > MAX_WAITING_BYTES {
@@ -69,7 +64,7 @@ impl LineQueue {
         self.shared.changed.notify_all();
     }
 
-    /// Waits until the stream has all lines, at most until `until`.
+    /// Waits at most until `until` for the stream to take all lines.
     pub(crate) fn drain(&self, until: Instant) {
         let mut state = self.shared.state();
         while !state.waiting.is_empty() || state.is_writing {
@@ -103,7 +98,7 @@ impl Shared {
     fn write_all_to(&self, mut stream: impl Write, report_dropped: impl Fn(u64)) {
         loop {
             let line = self.next();
-            // A stream that was closed takes no line, and no other stream could say so.
+            // A closed stream takes no line, and no other stream could report that.
             let _ = stream.write_all(&line).and_then(|()| stream.flush());
             match self.written() {
                 0 => {}
@@ -112,7 +107,6 @@ impl Shared {
         }
     }
 
-    /// Waits for a line, and takes it.
     fn next(&self) -> Vec<u8> {
         let mut state = self.state();
         loop {
@@ -125,8 +119,8 @@ impl Shared {
         }
     }
 
-    /// The line that was taken is written. Returns the number of dropped lines to report now: zero
-    /// without room for the report.
+    /// Notes that the taken line is written. Returns the number of dropped lines to report: zero
+    /// while the queue has no room for the report.
     fn written(&self) -> u64 {
         let mut state = self.state();
         state.is_writing = false;
@@ -146,7 +140,6 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(20);
 
-    /// A stream that takes a line for each permit that the test sends, and passes it to the test.
     struct Held {
         permits: Receiver<()>,
         written: SyncSender<String>,
@@ -176,7 +169,7 @@ mod tests {
             .expect("a thread starts");
         let line = |number: usize| format!("{number:01023}\n");
         let fit = MAX_WAITING_BYTES / 1024;
-        // One more line than fits is in the hands of the thread, or waits with the others.
+        // The thread may hold one line more than the queue.
         (0..fit + 10).for_each(|number| queue.push(line(number).into_bytes()));
         queue.drain(Instant::now() + Duration::from_millis(10));
         assert!(reported.try_recv().is_err(), "there is no room for a report");

@@ -1,7 +1,7 @@
-//! `seriatim`: the one binary. It is a server, a client, a demonstration and a benchmark.
+//! `seriatim`: server, client, demonstration and benchmark in one binary.
 //!
-//! Exit status: 0 done, 1 failed with one line on standard error (or, of `status`, that something
-//! is not well), 2 usage, 130 an append that was interrupted.
+//! Exit status: 0 done; 1 failed, with one line on standard error, or `status` found a problem; 2
+//! usage; 130 an interrupted append.
 
 mod arguments;
 mod commands;
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     let outcome = match runtime {
         Ok(runtime) => {
             let outcome = runtime.block_on(commands::run(arguments));
-            // Tasks that still run in the background have nothing left to say.
+            // Background tasks have no more output.
             runtime.shutdown_background();
             outcome
         }

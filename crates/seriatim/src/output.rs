@@ -1,4 +1,4 @@
-//! The output that people and scripts see.
+//! Output for people and scripts.
 
 use std::backtrace::Backtrace;
 use std::fmt;
@@ -18,19 +18,19 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::arguments::{EventArguments, LogFormat};
 use crate::lines::LineQueue;
 
-/// Why a command failed, in one line that says what to do; or that nobody reads what it prints.
+/// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Message(String),
-    /// Somebody stopped it; what was done until then.
+    /// A signal stopped the command. The text lists the completed work.
     Interrupted(String),
-    /// Something is not well, as was printed.
+    /// A problem that the output already shows.
     Unwell,
-    /// Standard output was closed by its reader, as `head` does: not worth a word.
+    /// The reader closed standard output, as `head` does. No message.
     NobodyReads,
 }
 
-/// The exit status of what was interrupted, as shells have it for SIGINT.
+/// Exit status after an interrupt, as shells use it for SIGINT.
 const INTERRUPTED: u8 = 130;
 
 impl Failure {
@@ -38,10 +38,9 @@ impl Failure {
         Self::Message(message.into())
     }
 
-    /// Says it, and gives the exit status.
+    /// Prints the message, and returns the exit status.
     pub(crate) fn report(&self) -> ExitCode {
         if let Self::Message(message) | Self::Interrupted(message) = self {
-            // If standard error is gone as well, there is nobody left to tell.
             let _ = io::stderr().write_all(described(message).as_bytes());
         }
         match self {
@@ -51,7 +50,6 @@ impl Failure {
     }
 }
 
-/// The line about a failure.
 fn described(message: &str) -> String {
     format!("seriatim: {message}\n")
 }
@@ -62,10 +60,9 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// The outcome of a command.
 pub(crate) type Outcome = Result<(), Failure>;
 
-/// Standard output, buffered: what is printed is there when `flush` returns.
+/// Buffered standard output. `flush` writes the buffered text.
 pub(crate) struct Printer {
     out: io::BufWriter<io::Stdout>,
 }
@@ -95,22 +92,18 @@ fn failed_print(cause: io::Error) -> Failure {
     }
 }
 
-/// A line for people on standard error.
 pub(crate) fn note(line: impl fmt::Display) {
-    // If nobody reads it, nothing is lost.
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// The target of events that a server reports to its end: how the end proceeds, and lines that were
-/// dropped.
+/// Target of events that a server reports while it shuts down: the progress, and dropped lines.
 pub(crate) const TO_THE_END: &str = "seriatim::to_the_end";
 
-/// How long a server that ends waits until its last lines are written. A stream that no process
-/// reads never takes them.
+/// Longest wait for the last lines of a server. A stream that no process reads never takes them.
 pub(crate) const LAST_LINES: Duration = Duration::from_millis(500);
 
-/// The reports of a server: events on standard error, one line each, with its time in UTC, and
-/// lines on standard output. A server never waits for either stream.
+/// The reports of a server: events on standard error, one line each with its time in UTC, and lines
+/// on standard output. A server never waits for either stream.
 pub(crate) struct Reports {
     is_ending: Arc<AtomicBool>,
     errors: LineQueue,
@@ -118,10 +111,7 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// From here on events, and panics, are written to standard error.
-    ///
-    /// # Errors
-    /// If the operating system starts no thread.
+    /// Starts the reports: events and panics go to standard error.
     pub(crate) fn start(arguments: &EventArguments) -> io::Result<Self> {
         let errors = LineQueue::start(io::stderr(), |lines| {
             tracing::error!(target: TO_THE_END, "{lines} lines were dropped: no process read standard error");
@@ -142,26 +132,25 @@ impl Reports {
             LogFormat::Text => events.with(layer.with_filter(is_reported)).init(),
             LogFormat::Json => events.with(layer.json().flatten_event(true).with_filter(is_reported)).init(),
         }
-        // The hook of the standard library waits for standard error.
+        // The standard hook waits for standard error.
         panic::set_hook(Box::new(|panic| {
             tracing::error!(target: TO_THE_END, "{panic}\n{}", Backtrace::capture());
         }));
         Ok(reports)
     }
 
-    /// From here on only the events with the target [`TO_THE_END`] are written: the nodes of one
-    /// process that stops leave each other, and none of them is lost.
+    /// Restricts events to the target [`TO_THE_END`]: nodes of one process that stops disconnect
+    /// from each other, and that is no loss.
     pub(crate) fn end_events(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
     }
 
-    /// A line on standard output.
     pub(crate) fn line(&self, line: impl fmt::Display) {
         self.lines.push(format!("{line}\n").into_bytes());
     }
 
-    /// The server ended with `outcome`: reports a failure, and waits for at most [`LAST_LINES`]
-    /// until all lines are written.
+    /// Reports the failure in `outcome`, and waits at most [`LAST_LINES`] until all lines are
+    /// written.
     pub(crate) fn end(&self, outcome: Outcome) -> Outcome {
         let outcome = outcome.map_err(|failure| match failure {
             Failure::Message(message) => {
@@ -177,7 +166,7 @@ impl Reports {
     }
 }
 
-/// Tells what an operator should know: what there is to tell, and whatever comes later.
+/// Reports the present and all later warnings.
 pub(crate) fn tell_warnings(mut warnings: watch::Receiver<Vec<String>>) {
     let mut told = 0;
     let mut tell = move |warnings: &[String]| {
@@ -192,7 +181,7 @@ pub(crate) fn tell_warnings(mut warnings: watch::Receiver<Vec<String>>) {
     });
 }
 
-/// A bar on a terminal; nothing elsewhere.
+/// A progress bar. Invisible unless standard error is a terminal.
 pub(crate) fn progress(len: Option<u64>, unit: &str) -> ProgressBar {
     let template = match len {
         Some(_) => format!("{{bar:32}} {{human_pos}}/{{human_len}} {unit}, {{rate}}/s, {{eta}} left"),
@@ -201,7 +190,6 @@ pub(crate) fn progress(len: Option<u64>, unit: &str) -> ProgressBar {
     bar(len, &template)
 }
 
-/// A bar on a terminal for an input of known length in bytes; nothing elsewhere.
 pub(crate) fn progress_of_bytes(len: u64) -> ProgressBar {
     bar(Some(len), "{bar:32} {percent} %, {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left")
 }
@@ -212,15 +200,13 @@ fn bar(len: Option<u64>, template: &str) -> ProgressBar {
     }
     let style = ProgressStyle::with_template(template).expect("the template is well-formed");
     let rate = |state: &ProgressState, out: &mut dyn fmt::Write| {
-        // A bar that cannot be drawn is no reason to stop.
         let _ = write!(out, "{}", HumanCount(state.per_sec() as u64));
     };
     let bar = len.map_or_else(ProgressBar::no_length, ProgressBar::new);
     bar.with_style(style.with_key("rate", rate))
 }
 
-/// A line on standard output, at once.
 pub(crate) fn print_line(line: impl fmt::Display) {
-    // If nobody reads it, nothing is lost.
+    // If no process reads it, nothing is lost.
     let _ = writeln!(io::stdout(), "{line}");
 }

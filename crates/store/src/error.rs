@@ -93,8 +93,8 @@ impl OpenError {
 fn advice(source: &io::Error) -> &'static str {
     match Errno::from_io_error(source) {
         Some(Errno::IO) => {
-            "; the disk cannot read it: start again, and if that does not help, replace the disk, or, where the file is \
-             one of a shard, move the shard's directory away: what it held is copied from other replicas"
+            "; the disk cannot read it: start again; if that does not help, replace the disk, or, if the file belongs to \
+             a shard, move the shard's directory away: the node copies its records from other replicas"
         }
         _ => write_advice(source),
     }

@@ -137,10 +137,10 @@ pub enum StoreError {
     FailedEarlier(String),
     /// An order names a record that the store lacks. The caller is wrong about the store's
     /// contents: this replica must not act as a holder of the record.
-    #[error("the record {0} is to have a position, and is not here")]
+    #[error("the record {0} to bind is not in this store")]
     Unheld(RecordId),
     /// The command's positions or ids are impossible.
-    #[error("a command that cannot be meant: {0}")]
+    #[error("an invalid command: {0}")]
     Nonsense(&'static str),
 }
 

@@ -154,13 +154,13 @@ impl PositionMap {
     }
 
     fn remove(&mut self, first: Position) {
-        let stretch = self.stretches.remove(&first).expect("only what is there is removed");
+        let stretch = self.stretches.remove(&first).expect("only a known stretch is removed");
         self.by_use.remove(&stretch.used);
         self.run_count -= stretch.runs.len();
     }
 
     fn touch(&mut self, first: Position) {
-        let stretch = self.stretches.get_mut(&first).expect("only what is there is used");
+        let stretch = self.stretches.get_mut(&first).expect("only a known stretch is used");
         self.last_use += 1;
         self.by_use.remove(&stretch.used);
         stretch.used = self.last_use;

@@ -54,7 +54,7 @@ impl InOrder {
                 Step::Give
             }
             Answer::Empty { end } => {
-                assert!(end > position, "what is empty at {position} ends after it, not at {end}");
+                assert!(end > position, "the empty span at {position} ends after it, not at {end}");
                 // Nothing is wanted above the end.
                 self.next = end.min(self.end);
                 Step::Pass
@@ -67,7 +67,7 @@ impl InOrder {
             }
             Answer::NotYet { .. } => Step::Wait,
             Answer::Lost { shard, end } if self.skips_lost => {
-                assert!(end > position, "what is lost at {position} ends after it, not at {end}");
+                assert!(end > position, "the lost span at {position} ends after it, not at {end}");
                 self.next = end.min(self.end);
                 Step::Lose { shard, range: position..self.next }
             }
@@ -80,7 +80,7 @@ impl InOrder {
     /// # Panics
     /// If `first` was already reached.
     pub(crate) fn trimmed(&mut self, first: Position) -> Step {
-        assert!(first > self.next, "what was trimmed below {first} was handed over below {}", self.next);
+        assert!(first > self.next, "positions trimmed below {first} were handed over below {}", self.next);
         self.next = first;
         Step::Skip { first }
     }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "was handed over")]
+    #[should_panic(expected = "were handed over")]
     fn no_trim_goes_back() {
         policy(3, 6).trimmed(Position(3));
     }

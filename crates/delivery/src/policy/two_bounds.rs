@@ -167,7 +167,7 @@ impl TwoBounds {
             Known::Lost { .. } if self.confirmed < position => Next::Wait,
             Known::Lost { shard, end } if self.skips_lost => {
                 let end = end.min(self.end);
-                assert!(end > position, "what is lost at {position} ends after it, not at {end}");
+                assert!(end > position, "the lost span at {position} ends after it, not at {end}");
                 self.push(Given { first: position, end, id: None, shard: None, basis: Basis::Final });
                 Next::Lose { shard, range: position..end }
             }
@@ -220,11 +220,7 @@ impl TwoBounds {
                 (Known::Record { .. } | Known::Empty { .. }, _) => return Some(given.first),
                 (Known::NotYet | Known::Lost { .. }, _) => continue,
             };
-            assert!(
-                end > given.first,
-                "nothing is known of {}, and that it is empty up to {end}",
-                given.first
-            );
+            assert!(end > given.first, "{} is unknown, and also empty up to {end}", given.first);
             if end < given.end {
                 // Less is known than the given span: compare the rest separately, even if it was
                 // final before.
@@ -355,7 +351,7 @@ impl TwoBounds {
         let next = self.next;
         let skips = first > next;
         if skips {
-            assert_eq!(self.predicted, 0, "what is predicted below a trim point is void");
+            assert_eq!(self.predicted, 0, "predictions below a trim point are void");
             self.given.clear();
             (self.next, self.confirmed, self.told) = (first, first, first);
         }

@@ -199,7 +199,7 @@ impl Application {
         Range { start: from, end }: Range<Position>,
         out: &mut Vec<Effect<M, Event>>,
     ) {
-        assert!(self.wants_more(), "a loss was told that was not wanted");
+        assert!(self.wants_more(), "a loss that was not wanted");
         assert!(from >= self.above, "{from} is lost, and all below {} was given", self.above);
         self.flush(out);
         self.above = end;

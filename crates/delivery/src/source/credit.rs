@@ -126,7 +126,7 @@ mod tests {
         credit.begin();
         assert!(credit.take_in(LARGEST) && credit.take_in(LARGEST));
         credit.resize(100);
-        assert_eq!((credit.begin(), credit.due()), (0, None), "what is kept stays");
+        assert_eq!((credit.begin(), credit.due()), (0, None), "kept records stay");
         assert!(!credit.take_in(1));
         credit.free(2 * LARGEST - 60);
         assert_eq!((credit.due(), credit.begin()), (Some(40), 40));

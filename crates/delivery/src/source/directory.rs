@@ -216,7 +216,7 @@ mod tests {
         // A second doubt needs its own answer.
         directory.ask_surely(Time(3));
         assert_eq!(directory.receive(found(1)), Learned::Same(1));
-        let again = directory.deadline().expect("it goes on to ask");
+        let again = directory.deadline().expect("it continues to ask");
         assert_eq!(asked(&mut directory, again), [2]);
         assert_eq!(directory.receive(found(2)), Learned::Same(2));
         assert_eq!(directory.deadline(), None);

@@ -96,7 +96,7 @@ impl Source {
     /// # Panics
     /// If the position was released.
     pub(crate) fn know(&mut self, now: Time, position: Position) -> Known {
-        assert!(position >= self.wanted_from, "{position} is wanted again, and was let go of");
+        assert!(position >= self.wanted_from, "{position} is wanted again, and was dropped");
         if self.doubt.is_open() || !self.has_view() {
             return Known::NotYet;
         }

@@ -111,7 +111,11 @@ mod tests {
             let mut round = Round::default();
             let turns = order
                 .map(|index: usize| round.said_no(REPLICAS[index].node, failures[index].clone(), &REPLICAS));
-            assert_eq!(turns, [Turn::Next, Turn::Next, Turn::All(missing())], "a replica gets what it lacks");
+            assert_eq!(
+                turns,
+                [Turn::Next, Turn::Next, Turn::All(missing())],
+                "a replica receives its missing records"
+            );
         }
     }
 }

@@ -22,7 +22,7 @@ use super::etcd_worker::{Outage, note};
 use super::news::{Answer, News};
 use crate::alarm::until;
 
-const UNPOISONED: &str = "nobody panics with it";
+const UNPOISONED: &str = "no thread panics while it holds the lock";
 /// Requests of each kind in flight at etcd.
 const UNDER_WAY: usize = 4;
 /// Most queued questions of each kind. Further ones are dropped; askers retransmit.

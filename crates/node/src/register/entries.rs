@@ -28,7 +28,7 @@ pub enum EtcdError {
     #[error(transparent)]
     Value(#[from] ValueError),
     /// Concurrent changes won every attempt.
-    #[error("others change the catalog all the time; try again when they are done")]
+    #[error("other clients keep changing the catalog; try again later")]
     Contended,
 }
 

@@ -44,7 +44,7 @@ pub enum ValueError {
     },
     /// This program did not write it.
     #[error(
-        "the key '{key}' in etcd has a value that is not Seriatim's ({cause}); restore etcd's latest state, and let nothing else write below 'seriatim/': a log that had a later view than what is restored forms no view from it"
+        "the key '{key}' in etcd has a value that is not Seriatim's ({cause}); restore etcd's latest state, and let no other program write below 'seriatim/': a log forms no view from a state that lacks its latest view"
     )]
     Damaged {
         /// The key.

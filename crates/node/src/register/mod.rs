@@ -120,7 +120,7 @@ pub async fn open(options: &EtcdOptions, known: Option<u128>) -> Result<EtcdRegi
         (found, None) => (found?, None),
         (found, Some(known)) => (Some(check(&name, found?, known)?), None),
     };
-    let id = found.or(known).expect("only a node that knows its cluster goes on without");
+    let id = found.or(known).expect("only a node that knows its cluster starts without an answer");
     let cluster = Cluster { name, id, is_confirmed: found.is_some() };
     Ok(EtcdRegister { entries, cluster, outage: Arc::new(watch::Sender::new(outage)) })
 }

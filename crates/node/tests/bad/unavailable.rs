@@ -46,7 +46,7 @@ async fn the_whole_cluster_is_gone() {
     says(&client.list().await.unwrap_err(), &gone);
     says(&client.create("other", LogConfig::default()).await.unwrap_err(), &gone);
     let none = Duration::ZERO;
-    says(&log.read(Position(0), 1, none).await.unwrap_err(), &["shard", "node", "does not answer"]);
+    says(&log.read(Position(0), 1, none).await.unwrap_err(), &["shard", "node", "is not responding"]);
 }
 
 /// A memory log that every replica forgot, beside an intact log on disk.
@@ -79,7 +79,7 @@ async fn a_log_that_no_replica_remembers() {
     let lost = client.log("memory").await.unwrap();
     let error = lost.append("y", AppendOptions::default()).await.unwrap_err();
     says(&error, &["not acknowledged within 2 s", "memory"]);
-    says(&lost.check_tail().await.unwrap_err(), &["no answer within 2 s", "memory"]);
+    says(&lost.check_tail().await.unwrap_err(), &["timed out after 2 s", "memory"]);
     assert_eq!(on_disk.append_sync("z").await.unwrap(), Position(2));
     assert_eq!(read_range(&on_disk, Position(0), Position(3)).await.len(), 3);
 }

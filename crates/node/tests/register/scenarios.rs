@@ -363,7 +363,7 @@ fn parted(talk: &mut Talk) {
     let drain = PartingChange::Drain { by: None };
     assert!(refused(talk, NodeId(77), drain).contains("there is no node 77"));
     let log = talk.create(NODES[0], "a");
-    assert!(refused(talk, NODES[2], PartingChange::Remove).contains("still has roles: of the log 'a'"));
+    assert!(refused(talk, NODES[2], PartingChange::Remove).contains("still has roles in log 'a'"));
     // All nodes learn of the drain, and so does any asker.
     assert_eq!(talk.answer(NODES[1], part(newcomer, drain)), done);
     let drained = vec![NodeParting { node: newcomer, parting: Parting::Drained { by: None } }];

@@ -320,7 +320,7 @@ impl Attempt {
         if !fresh && chosen.is_none() && !self.goal.accepts_loss {
             let nodes = self.evidence.old_sequencers().map(|member| member.node);
             // If all of them answered, none has its memory.
-            need(liveness, nodes, "sequencing replicas", answered)?;
+            need(liveness, nodes, "sequencing replica", answered)?;
         }
         self.evidence.choose(chosen);
         Ok(Some(Step::Fence))
@@ -368,8 +368,11 @@ impl Attempt {
     fn plan_flush(&mut self) -> Step {
         let flush = self.handover.flush(&self.evidence, &self.shards);
         let chosen = self.evidence.chosen();
-        assert!(chosen.is_none() || self.handover.seals(), "{chosen:?} was chosen, and nobody was sealed");
-        assert!(chosen.is_some() || !flush.is_by_chosen(), "nobody was chosen to flush");
+        assert!(
+            chosen.is_none() || self.handover.seals(),
+            "{chosen:?} was chosen, and no replica was sealed"
+        );
+        assert!(chosen.is_some() || !flush.is_by_chosen(), "no replica was chosen to flush");
         let takes_part = |(shard, source): (ShardId, Member)| {
             let mut members = self.shards.iter().filter(|members| members.shard == shard);
             members.any(|members| members.replicas.contains(&source))

@@ -97,13 +97,10 @@ pub fn with_shard(entry: &LogEntry, shard: ShardId, nodes: &[NodeId]) -> Result<
         return Ok(None);
     }
     if shard.0 > count {
-        return impossible(format!("the next shard of '{}' has the number {count}, not {shard}", entry.name));
+        return impossible(format!("the next shard of '{}' is {count}, not {shard}", entry.name));
     }
     if count >= limits::MAX_SHARDS {
-        return impossible(format!(
-            "'{}' has had {count} shards, which is the most there can be",
-            entry.name
-        ));
+        return impossible(format!("'{}' has had {count} shards, the most that a log can have", entry.name));
     }
     entry.config.check(nodes.len() as u32).map_err(|reason| Refusal::Impossible { reason })?;
     let mut entry = entry.clone();

@@ -65,15 +65,15 @@ impl std::fmt::Display for Blocked {
             Self::Waits(why) => f.write_str(why),
             Self::Behind { node, known, registered } => write!(
                 f,
-                "the register is behind: node {node} knows that view {known} was registered, and the register knows \
-                 only view {registered}; it was restored from an older state, and a view formed from that would \
-                 replace acknowledged records, so none is formed; put the register's latest state back; what is \
-                 stable can be read"
+                "the register is behind: node {node} knows view {known}, and the register knows only view \
+                 {registered}; it was restored from an older state, and a view formed from that would replace \
+                 acknowledged records, so no view is formed; restore the register's latest state; readable \
+                 records stay readable"
             ),
             Self::Lost(loss) => write!(
                 f,
-                "{} restarted without their memory, and with it went what nobody else holds: no view can be \
-                 formed; what is stable can be read; 'seriatim admin recover' tells what would be lost",
+                "{} restarted without their memory, the only copy of some records: no view can be formed; \
+                 readable records stay readable; 'seriatim admin recover' shows what would be lost",
                 loss.what.join(" and ")
             ),
         }

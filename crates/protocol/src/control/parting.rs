@@ -94,10 +94,7 @@ pub fn place(
     place(&staying(nodes.iter().copied(), partings)).map_err(|refusal| match place(nodes) {
         Ok(_) => {
             let drained = nodes.iter().copied().filter(|node| partings.contains_key(node)).collect();
-            let reason = format!(
-                "{refusal}: nothing new is placed on {}, which others take over from",
-                named(&drained)
-            );
+            let reason = format!("{refusal}; draining nodes take no new roles: {}", named(&drained));
             Refusal::Impossible { reason }
         }
         Err(_) => refusal,
@@ -129,14 +126,14 @@ pub fn change(
         _ => {}
     }
     if keeper == Some(node) && change != PartingChange::Stay {
-        return refused(format!("node {node} keeps the register of this cluster, and cannot leave it"));
+        return refused(format!("node {node} holds the register of this cluster and cannot leave"));
     }
     let wanted = match change {
         PartingChange::Stay => None,
         PartingChange::Remove => {
             if let Some(roles) = roles(entries, node) {
                 return refused(format!(
-                    "node {node} still has roles: {roles}; drain it first: seriatim admin drain {node}"
+                    "node {node} still has roles {roles}; drain it first: seriatim admin drain {node}"
                 ));
             }
             Some(Parting::Removed)
@@ -144,7 +141,7 @@ pub fn change(
         PartingChange::Drain { by } => {
             let others: BTreeSet<NodeId> = known.iter().copied().filter(|other| *other != node).collect();
             if staying(others.iter().copied(), partings).is_empty() {
-                return refused(format!("no other node stays that could take over what node {node} has"));
+                return refused(format!("no other node can take over from node {node}"));
             }
             if let Some(by) = by.filter(|_| now != Some(Parting::Drained { by })) {
                 check_successor(&others, entries, partings, node, by)?;
@@ -166,15 +163,15 @@ fn check_successor(
     let reason = if by == node {
         format!("node {node} cannot take over from itself")
     } else if !others.contains(&by) && !partings.contains_key(&by) {
-        format!("there is no node {by} to take over; others are {}", named(others))
+        format!("there is no node {by} to take over; choose among {}", named(others))
     } else if partings.contains_key(&by) {
-        format!("node {by} is drained or removed itself, and takes nothing over")
+        format!("node {by} is draining or removed, and takes no roles")
     } else {
         let shared = entries.iter().flat_map(|entry| roles_of(entry)).find(|role| !role.can_pass(node, by));
         let Some(Role { what, log, .. }) = shared else { return Ok(()) };
         format!(
-            "node {by} has a replica of {what} of '{log}' as node {node} does, and cannot have two: choose another node, or \
-             let any take over: seriatim admin drain {node}"
+            "node {by} already has a replica of {what} of '{log}': choose another node, or let any node take over: seriatim \
+             admin drain {node}"
         )
     };
     Err(Refusal::Impossible { reason })
@@ -218,8 +215,8 @@ fn roles(entries: &[&LogEntry], node: NodeId) -> Option<String> {
         entries.iter().filter(|entry| !is_rid_of(entry, node)).map(|entry| entry.name.as_str()).collect();
     let first = logs.first()?;
     Some(match logs.len() {
-        1 => format!("of the log '{first}'"),
-        count => format!("of {count} logs, '{first}' among them"),
+        1 => format!("in log '{first}'"),
+        count => format!("in {count} logs, such as '{first}'"),
     })
 }
 
@@ -353,14 +350,14 @@ mod tests {
         let all_but_one = Partings::from(most);
         for (partings, node, wanted, words) in [
             (&none, 9, DRAIN, "there is no node 9; the cluster has nodes 1, 2, 3, 4"),
-            (&none, 1, DRAIN, "node 1 keeps the register"),
-            (&none, 1, PartingChange::Remove, "node 1 keeps the register"),
-            (&none, 3, PartingChange::Remove, "node 3 still has roles: of the log 'a'; drain it first"),
+            (&none, 1, DRAIN, "node 1 holds the register"),
+            (&none, 1, PartingChange::Remove, "node 1 holds the register"),
+            (&none, 3, PartingChange::Remove, "node 3 still has roles in log 'a'; drain it first"),
             (&none, 3, by(3), "node 3 cannot take over from itself"),
-            (&none, 3, by(9), "there is no node 9 to take over; others are nodes 1, 2, 4"),
-            (&none, 3, by(2), "node 2 has a replica of shard 0 of 'a' as node 3 does"),
-            (&none, 2, by(1), "node 1 has a replica of the order of 'a' as node 2 does"),
-            (&gone, 3, by(4), "node 4 is drained or removed itself"),
+            (&none, 3, by(9), "there is no node 9 to take over; choose among nodes 1, 2, 4"),
+            (&none, 3, by(2), "node 2 already has a replica of shard 0 of 'a'"),
+            (&none, 2, by(1), "node 1 already has a replica of the order of 'a'"),
+            (&gone, 3, by(4), "node 4 is draining or removed"),
             (&gone, 4, DRAIN, "node 4 was removed, and its number is not used again"),
             (&gone, 4, PartingChange::Stay, "node 4 was removed"),
         ] {
@@ -369,7 +366,7 @@ mod tests {
         }
         let known = nodes(&[2, 3, 4]);
         let alone = change((&known, None), &[], &all_but_one, NodeId(2), DRAIN);
-        assert!(alone.is_err_and(|refusal| refusal.to_string().contains("no other node stays")));
+        assert!(alone.is_err_and(|refusal| refusal.to_string().contains("no other node can take over")));
     }
 
     #[test]

@@ -648,7 +648,7 @@ mod tests {
                 } => Some(*version),
                 _ => None,
             });
-            let version = version.expect("it is told that another address is known");
+            let version = version.expect("it receives the other known address");
             let said = Message::Elsewhere { version };
             assert_eq!(decode_one::<Message>(encode_one(&said)).unwrap(), said);
             let told = say(Message::Move { node: place("there:1"), version });

@@ -197,7 +197,7 @@ impl Attempt {
             if !is_complete && !self.goal.accepts_loss {
                 let nodes = self.evidence.old_replicas(shard).map(|member| member.node);
                 let answered = |node| self.evidence.is_fenced(shard, node);
-                need(liveness, nodes, &format!("replicas of shard {shard}"), answered)?;
+                need(liveness, nodes, &format!("replica of shard {shard}"), answered)?;
             }
             let held = replicas.iter().filter_map(|member| self.evidence.held(shard, member.node));
             // Records above the stable bound that only shard replicas hold are lost too.
@@ -251,8 +251,8 @@ pub(super) fn need(
         return Ok(());
     }
     Err(Blocked::Waits(format!(
-        "none of the {what} that hold what was acknowledged last answers: the log goes on when {away} is back; \
-         what is stable can be read"
+        "no responding {what} holds the last acknowledged records: the log continues when {away} is back; \
+         readable records stay readable"
     )))
 }
 
@@ -269,9 +269,8 @@ pub(super) fn check_count(
     let (what, nodes) = what();
     let away = names(nodes.into_iter().filter(|node| !liveness.answers(*node)));
     Err(Blocked::Waits(format!(
-        "only {count} of the at least {least} {what} that an append needs answer; away: {}; what is stable can \
-         be read",
-        if away.is_empty() { "nobody else" } else { &away }
+        "only {count} of the {least} needed {what} respond; down: {}; readable records stay readable",
+        if away.is_empty() { "no other node" } else { &away }
     )))
 }
 

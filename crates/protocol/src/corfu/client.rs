@@ -503,7 +503,7 @@ impl LogClient {
         }
         assert!(
             self.base <= self.asked && self.granted <= self.asked && self.asked <= self.end(),
-            "numbers below {} were told, below {} asked for, of {} to {}",
+            "positions of numbers below {} are known, below {} requested, of {} to {}",
             self.granted,
             self.asked,
             self.base,

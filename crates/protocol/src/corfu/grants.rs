@@ -130,7 +130,10 @@ impl Grants {
             }
             None => {
                 let last = self.given.back().map_or(first, |last| last.end);
-                assert!(last <= first && first < end, "{first}..{end} is given after what is below {last}");
+                assert!(
+                    last <= first && first < end,
+                    "{first}..{end} is granted after positions below {last}"
+                );
                 self.given.push_back(Grant { first, end, due, to: named });
                 false
             }
@@ -273,7 +276,7 @@ impl Grants {
 
     fn lets_go(&mut self, session: SessionId, grants: usize) {
         let Some(holder) = self.holders.get_mut(&session) else { return };
-        assert!(holder.grants >= grants, "a session lets go of what it was given");
+        assert!(holder.grants >= grants, "a session releases only its grants");
         holder.grants -= grants;
         if holder.grants == 0 {
             self.holders.remove(&session);

@@ -352,7 +352,7 @@ mod tests {
     /// The application resumes at number 3; this run's own session has an id.
     fn earlier() -> Earlier {
         let mut earlier = Earlier::new(Some((A, 3)));
-        let resuming = earlier.resuming.as_mut().expect("there is one to go on with");
+        let resuming = earlier.resuming.as_mut().expect("there is a session to continue with");
         resuming.begin(B);
         resuming.enter_view(VIEW);
         assert!(resuming.ask(Time::ZERO, VIEW).is_some());

@@ -146,7 +146,7 @@ impl ClosingCut {
         while pusher.len() == 0
             && let Some(part) = unsent.pop_front()
         {
-            assert!(pusher.bound() == part.from, "what is before {} is on its way still", part.from);
+            assert!(pusher.bound() == part.from, "entries before {} are still in flight", part.from);
             pusher.push(now, part, out);
         }
     }

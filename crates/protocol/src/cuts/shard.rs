@@ -158,7 +158,7 @@ impl LocalLog {
 
     fn push(&mut self, chunk: Chunk) {
         let end = self.chunks.back().map_or(chunk.index, Chunk::end);
-        assert!(end == chunk.index && end == self.length, "the local log goes on where it ends");
+        assert!(end == chunk.index && end == self.length, "the local log continues at its end");
         self.length = chunk.end();
         self.chunks.push_back(chunk);
     }
@@ -338,7 +338,7 @@ impl DataPath for LocalPath {
     }
 
     fn taken_back(&mut self, core: &mut Core, applied: Option<Applied>) {
-        self.applied = applied.expect("it goes by what it has applied");
+        self.applied = applied.expect("it counts the applied prefix");
         // It is uncertain which view these belong to.
         (self.frozen, self.owing) = (None, None);
         core.sit_out();

@@ -92,7 +92,7 @@ impl Telling {
                 self.windows.iter().filter(|(_, window)| (known.below..certain).contains(&window.number));
             let tell = |(named, window): &(Position, Window)| {
                 let is_certain = early || committed.is_some_and(|committed| *named <= committed);
-                assert!(is_certain, "window {} is told before {named} is committed", window.number);
+                assert!(is_certain, "window {} is sent before {named} is committed", window.number);
                 window.clone()
             };
             let windows = new.map(tell).collect();

@@ -419,7 +419,7 @@ mod tests {
         endings.answered(NodeId(3), session, Some(5));
         assert_eq!(endings.answered_by_all(), [session]);
         let (at, successor) = endings.frozen_at(session).expect("all have answered");
-        assert_eq!((at, successor), (8, None), "what is said twice counts if it is higher");
+        assert_eq!((at, successor), (8, None), "the higher of two reports counts");
 
         let mut gate = Gate::new(true);
         endings.end(when, session, (at, Ticket(1)), FOLLOWERS.into(), &mut out);

@@ -123,6 +123,6 @@ mod tests {
         let ring = held(&[(1, 0, old), (1, 1, old), (2, 7, old), (1, 2, old), (1, 3, young)]);
         let batches = Forwarding::default().take_due(young, &ring, &Limits::default());
         let batches: Vec<_> = batches.iter().map(|(_, first, entries)| (*first, entries.len())).collect();
-        assert_eq!(batches, [(0, 2), (7, 1), (2, 1)], "what came a moment ago is not forwarded yet");
+        assert_eq!(batches, [(0, 2), (7, 1), (2, 1)], "new records are not forwarded yet");
     }
 }

@@ -203,7 +203,7 @@ impl LogState {
         let known = self.sessions.next(session).unwrap_or(0);
         assert!(
             entries.is_empty() || first >= known || self.options.mutates(Mutation::JournaledAgain),
-            "session {session} goes on with {known}: {first} is held or ordered already"
+            "session {session} continues with {known}: {first} is held or ordered already"
         );
         let next = first + entries.len() as u64;
         self.sessions.admit(session, next, lowest, self.ordered);
@@ -257,7 +257,7 @@ impl LogState {
         // have bound more of it.
         let is_too_low = self.frozen.get(&session).is_some_and(|frozen| at < *frozen);
         let may_be = self.options.mutates(Mutation::EndedAtLeadersNumber);
-        assert!(!is_too_low || may_be, "session {session} ends at {at}, below what was frozen here");
+        assert!(!is_too_low || may_be, "session {session} ends at {at}, below its frozen end here");
         self.sessions.end(session, at);
     }
 
@@ -297,7 +297,7 @@ impl LogState {
     /// Forgets sessions permanently; none may have entries here.
     pub(super) fn expire(&mut self, sessions: &[SessionId]) {
         let is_held = |id: &SessionId| self.ring.holds(*id);
-        assert!(!sessions.iter().any(is_held), "no session is forgotten of which something is held");
+        assert!(!sessions.iter().any(is_held), "no session with held records is forgotten");
         self.sessions.expire(sessions);
         if self.options.mutates(Mutation::ForgottenWithoutFloor) {
             self.sessions.lower_floor();
@@ -412,7 +412,7 @@ mod tests {
         assert_eq!(log.freeze(a), 5, "where it ended");
         let mut more = ids(4);
         log.cut(a, 3, Disk::default(), &mut more);
-        assert_eq!(more.len(), 2, "a member may forward what is missing below the end");
+        assert_eq!(more.len(), 2, "a member may forward missing appends below the end");
     }
 
     #[test]
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "below what was frozen here")]
+    #[should_panic(expected = "below its frozen end here")]
     fn a_session_does_not_end_below_what_is_held() {
         let mut log = log(Limits::default());
         log.hold(Time::ZERO, session(1), (0, 0), ids(3), Ticket(1));

@@ -146,7 +146,7 @@ pub enum Failure {
     #[error("in a log of order {0} the position decides which shard takes a record")]
     NoChoice(Order),
     /// The log was deleted.
-    #[error("the log '{0}' does not exist any more")]
+    #[error("the log '{0}' was deleted")]
     Deleted(String),
 }
 

@@ -113,7 +113,7 @@ mod tests {
         let before = known.entry().view_number();
         assert_eq!(hear(&mut known, entry(3, 7)), (Heard::NewView(before), 7));
         assert_eq!(hear(&mut known, entry(1, 9)), (Heard::Same, 7), "the register was set back");
-        assert_eq!(hear(&mut known, entry(4, 3)).1, 3, "nobody takes back a view that was registered");
+        assert_eq!(hear(&mut known, entry(4, 3)).1, 3, "no caller takes back a registered view");
     }
 
     #[test]

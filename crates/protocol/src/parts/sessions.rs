@@ -638,7 +638,11 @@ mod tests {
         assert_eq!(sessions.least_recent((Position(5), Position(5)), 5, |_| false), []);
         let lowest = sessions.opened_lowest(Position(5), 4, |session| session == id(5));
         assert_eq!(lowest, [id(6), id(7)]);
-        assert_eq!(sessions.opened_lowest(Position(4), 1, |_| false).len(), 4, "what is not final stays");
+        assert_eq!(
+            sessions.opened_lowest(Position(4), 1, |_| false).len(),
+            4,
+            "outcomes that are not final stay"
+        );
         sessions.expire(&lowest);
         assert_eq!(sessions.floor(), Position(8));
         let ask = |session| sessions.admission(IdRun { session, first: 0, count: 1 }, Position(5), IDLE);
@@ -734,10 +738,10 @@ mod tests {
         assert_eq!(sessions.voids(run(3, 4)), [run(3, 1), run(6, 1)]);
         assert_eq!((sessions.position(session(1), 3), sessions.next(session(1))), (None, Some(8)));
         sessions.admit(session(1), 8, 4, Position(9));
-        assert_eq!(sessions.voids(run(0, 9)), [run(2, 2), run(6, 2)], "whatever its client waits for");
+        assert_eq!(sessions.voids(run(0, 9)), [run(2, 2), run(6, 2)], "its client may wait for anything");
         let later = |n| BoundIds { ids: run(9 + 2 * n, 1), is_void: true };
         (0..2 * MOST_VOIDS as u64).for_each(|n| sessions.apply(later(n), Position(9 + n)));
-        assert_eq!(sessions.voids(run(0, 9)), [run(6, 2)], "its client knows the outcome of what is below 4");
+        assert_eq!(sessions.voids(run(0, 9)), [run(6, 2)], "its client knows the outcomes below 4");
         assert_eq!(sessions.voids(run(9, 999)).len(), 2 * MOST_VOIDS);
     }
 

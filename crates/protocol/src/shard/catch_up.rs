@@ -220,7 +220,7 @@ impl CatchUp {
         }
         let unanswered = self.question.take();
         if let Some(question) = &unanswered {
-            let (node, _) = question.asked.last().expect("a question was put to somebody");
+            let (node, _) = question.asked.last().expect("a replica was asked");
             self.former.note(*node, false);
             // A replica outside the view may be gone permanently: its silence does not count.
             if others.iter().any(|other| other.node == *node) {
@@ -558,12 +558,12 @@ mod tests {
     fn a_replica_outside_the_view_stays_as_long_as_it_may_have_what_is_damaged() {
         for answers in [true, false] {
             let (catch_up, [member, outside, kept]) = sought(60, answers, None);
-            assert!(!catch_up.damage.is_empty() && kept >= 100, "it was told {kept} times to stay");
+            assert!(!catch_up.damage.is_empty() && kept >= 100, "it was asked {kept} times to stay");
             assert!((4..20).contains(&outside) && member < 20, "asked {member} and {outside} times");
         }
         // Node 9 has the record after 20 s.
         let (catch_up, [_, _, kept]) = sought(60, true, Some(20_000));
-        assert!(catch_up.damage.is_empty() && (40..100).contains(&kept), "it was told {kept} times to stay");
+        assert!(catch_up.damage.is_empty() && (40..100).contains(&kept), "it was asked {kept} times to stay");
     }
 
     #[test]

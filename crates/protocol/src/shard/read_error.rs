@@ -34,7 +34,7 @@ pub enum ReadError {
         stable: Position,
     },
     /// An operator accepted the loss. No replica serves these records any more.
-    #[error("the record at position {position} is lost: an operator accepted that")]
+    #[error("the record at position {position} is lost, as an operator accepted")]
     Lost {
         /// The lost position.
         position: Position,

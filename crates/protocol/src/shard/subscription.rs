@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(told, [expected]);
         assert_eq!(subscription.hold(7, &bounds(3, 4)), [], "it was told");
         subscription.forget_predictions();
-        assert_eq!(subscription.next, Position(3), "what is final is not told again");
+        assert_eq!(subscription.next, Position(3), "final records are not sent again");
     }
 
     #[test]

@@ -1,35 +1,30 @@
-//! Numbers, as people write them. An argument that is none is answered with what would be one.
+//! Numbers as arguments. A refusal names a valid example.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// A number of something that the option's own help names.
+/// Parses a number that the option's own help describes.
 pub(super) fn number<N: FromStr>(text: &str) -> Result<N, String> {
     parse(text, "a number, such as 2")
 }
 
-/// The number of a position.
 pub(super) fn position(text: &str) -> Result<u64, String> {
-    parse(text, "the number of a position, such as 0 or 5850")
+    parse(text, "a position, such as 0 or 5850")
 }
 
-/// A number of records.
 pub(super) fn records(text: &str) -> Result<u64, String> {
     parse(text, "a number of records, such as 100")
 }
 
-/// The number of a shard.
 pub(super) fn shard(text: &str) -> Result<u32, String> {
-    parse(text, "the number of a shard, as 'seriatim log show' prints it, such as 0")
+    parse(text, "a shard number, as 'seriatim log show' prints it, such as 0")
 }
 
-/// The number of a node.
 pub(super) fn node(text: &str) -> Result<u32, String> {
-    parse(text, "the number of a node, as 'seriatim status' prints it, such as 1")
+    parse(text, "a node number, as 'seriatim status' prints it, such as 1")
 }
 
-/// A number in a range.
 pub(super) fn within<N>(range: RangeInclusive<N>) -> impl Fn(&str) -> Result<N, String> + Clone
 where
     N: FromStr + PartialOrd + Display + Clone,
@@ -52,7 +47,7 @@ mod tests {
     fn an_argument_that_is_no_number_is_told_what_would_be_one() {
         assert_eq!((position("7"), shard("0"), number::<u64>("3")), (Ok(7), Ok(0), Ok(3)));
         for wrong in ["", "a", "-1", "1.5", "99999999999999999999999"] {
-            assert_eq!(position(wrong), Err("give the number of a position, such as 0 or 5850".into()));
+            assert_eq!(position(wrong), Err("give a position, such as 0 or 5850".into()));
             assert!(shard(wrong).is_err() && node(wrong).is_err() && records(wrong).is_err(), "{wrong}");
         }
         let few = within(1..=9_u32);

@@ -1,4 +1,4 @@
-//! Limits of what a log keeps, and times, as people write them.
+//! Parses retention limits and times of the command line.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,27 +9,27 @@ use seriatim_model::{Order, Retention, RetentionChange};
 /// The limits of a log.
 #[derive(Debug, Args)]
 pub(crate) struct RetentionArguments {
-    /// Keep records for so long, such as 7d, 12h or 90s; what is older is trimmed.
+    /// Keep records for this time, such as 7d, 12h or 90s; older records are trimmed.
     #[arg(long, value_name = "TIME", value_parser = age)]
     pub(crate) retain_age: Option<LimitArgument>,
-    /// Keep so many bytes of records, such as 10GiB, each record counted once; the oldest beyond it
-    /// are trimmed.
+    /// Keep at most this many bytes of records, such as 10GiB, each record counted once; the oldest
+    /// are trimmed first.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) retain_bytes: Option<LimitArgument>,
     #[arg(long, value_name = "N", value_parser = records, help = format!(
-        "Keep the last so many positions; records below them are trimmed. Empty positions count, which in a log of order {} may be \
-         most of them",
+        "Keep the last N positions; records below them are trimmed. Empty positions count: in a log of order {} most positions \
+         may be empty",
         Order::names_where(|order| order.has_quotas)
     ))]
     pub(crate) retain_records: Option<LimitArgument>,
 }
 
-/// A limit, or that there is to be none.
+/// A limit. None: the log has no such limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimitArgument(Option<u64>);
 
 impl RetentionArguments {
-    /// The change that is asked for.
+    /// An absent option changes nothing.
     pub(crate) fn change(&self) -> RetentionChange {
         let change = |limit: Option<LimitArgument>| match limit {
             None => LimitChange::Keep,
@@ -43,22 +43,18 @@ impl RetentionArguments {
         }
     }
 
-    /// The limits of a new log.
     pub(crate) fn limits(&self) -> Retention {
         self.change().applied_to(Retention::default())
     }
 
-    /// Whether nothing is to be changed.
     pub(crate) fn is_empty(&self) -> bool {
         self.retain_age.is_none() && self.retain_bytes.is_none() && self.retain_records.is_none()
     }
 }
 
-/// The word for no limit.
 const NONE: &str = "none";
 
-/// A limit that a log can have; what is wrong with it otherwise is said in the same words
-/// everywhere.
+/// Parses a limit, and checks it as the model does.
 fn limit(text: &str, read: impl FnOnce(&str) -> Result<Retention, String>) -> Result<LimitArgument, String> {
     if text == NONE {
         return Ok(LimitArgument(None));
@@ -70,7 +66,11 @@ fn limit(text: &str, read: impl FnOnce(&str) -> Result<Retention, String>) -> Re
 
 fn age(text: &str) -> Result<LimitArgument, String> {
     limit(text, |text| {
-        let wrong = |_| format!("'{text}' is no time: give one such as 7d, 12h or 90s, or none");
+        let wrong = |_| {
+            format!(
+                "'{text}' is not a duration; use a unit, for example 7d, 12h or 90s ('none' removes the limit)"
+            )
+        };
         let age = humantime::parse_duration(text).map_err(wrong)?;
         let age_ms = Some(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
         Ok(Retention { age_ms, ..Retention::default() })
@@ -79,24 +79,25 @@ fn age(text: &str) -> Result<LimitArgument, String> {
 
 fn bytes(text: &str) -> Result<LimitArgument, String> {
     limit(text, |text| {
-        let bytes = byte_count(text).map_err(|wrong| format!("{wrong}, or none"))?;
+        let bytes = byte_count(text).map_err(|wrong| format!("{wrong} ('none' removes the limit)"))?;
         Ok(Retention { bytes: Some(bytes), ..Retention::default() })
     })
 }
 
 fn records(text: &str) -> Result<LimitArgument, String> {
     limit(text, |text| {
-        let wrong = |_| format!("'{text}' is no number of positions: give one such as 1000000, or none");
+        let wrong = |_| {
+            format!(
+                "'{text}' is not a number of positions; give one such as 1000000 ('none' removes the limit)"
+            )
+        };
         Ok(Retention { records: Some(text.parse().map_err(wrong)?), ..Retention::default() })
     })
 }
 
-/// A number of bytes with its unit; without one it is bytes.
-///
-/// # Errors
-/// Names numbers of bytes that could be given.
+/// Parses a number of bytes with an optional unit.
 pub(crate) fn byte_count(text: &str) -> Result<u64, String> {
-    let wrong = || format!("'{text}' is no number of bytes: give one such as 10GiB, 500MB or 1048576");
+    let wrong = || format!("'{text}' is not a number of bytes; give one such as 10GiB, 500MB or 1048576");
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit: u64 = match &text[digits.len()..] {
         "" | "B" => 1,
@@ -122,22 +123,16 @@ pub(crate) fn byte_count(text: &str) -> Result<u64, String> {
     whole.checked_mul(unit).and_then(|bytes| bytes.checked_add(more)).ok_or_else(wrong)
 }
 
-/// The least number of digits of a bare number of seconds since 1970: that is a time since 1973. A
-/// shorter number may be a year, or a date.
+/// Fewest digits of seconds since 1970, so from 1973 on. A shorter number may be a year or a date.
 const DIGITS_OF_SECONDS: usize = 9;
-/// The end of the year 9999, in seconds since 1970.
 const LAST_SECOND: u64 = 253_402_300_799;
 
-/// An instant: a date, with a time of day if it is not midnight, in UTC or with its offset; seconds
-/// since 1970; or how long ago it was.
-///
-/// # Errors
-/// Names the forms.
+/// Parses an instant: a date with an optional time of day and offset from UTC, seconds since 1970,
+/// or an age.
 pub(super) fn instant(text: &str) -> Result<SystemTime, String> {
     instant_at(text, SystemTime::now())
 }
 
-/// The same, where it is `now`.
 fn instant_at(text: &str, now: SystemTime) -> Result<SystemTime, String> {
     let instant = match text.strip_suffix(" ago") {
         Some(age) => humantime::parse_duration(age.trim()).ok().and_then(|age| now.checked_sub(age)),
@@ -145,7 +140,7 @@ fn instant_at(text: &str, now: SystemTime) -> Result<SystemTime, String> {
     };
     instant.filter(|instant| *instant >= SystemTime::UNIX_EPOCH).ok_or_else(|| {
         format!(
-            "'{text}' is no time: give a date, such as 2026-11-22, 2026-11-22T10:00Z or 2026-11-22T12:00+02:00 (UTC without an \
+            "'{text}' is not a time; give a date, such as 2026-11-22, 2026-11-22T10:00Z or 2026-11-22T12:00+02:00 (UTC without an \
              offset); seconds since 1970, such as 1795341600; or an age, such as '1h ago'"
         )
     })
@@ -165,7 +160,7 @@ fn date(text: &str) -> Option<SystemTime> {
     };
     let seconds = if time.matches(':').count() == 1 { ":00" } else { "" };
     let as_in_utc = humantime::parse_rfc3339(&format!("{date}T{time}{seconds}Z")).ok()?;
-    // East of Greenwich the clocks are ahead of UTC.
+    // East of Greenwich, clocks are ahead of UTC.
     match offset.split_at(1) {
         ("Z", "") => Some(as_in_utc),
         ("+", offset) => as_in_utc.checked_sub(offset_of(offset)?),
@@ -174,7 +169,7 @@ fn date(text: &str) -> Option<SystemTime> {
     }
 }
 
-/// An offset from UTC: hours, with minutes if need be, as in `02`, `0200` or `02:00`.
+/// Parses an offset from UTC: `02`, `0200` or `02:00`.
 fn offset_of(text: &str) -> Option<Duration> {
     let digits = text.replacen(':', "", usize::from(text.find(':') == Some(2)));
     let is_offset = matches!(digits.len(), 2 | 4) && digits.bytes().all(|digit| digit.is_ascii_digit());
@@ -185,12 +180,10 @@ fn offset_of(text: &str) -> Option<Duration> {
     Some(Duration::from_secs((hours * 60 + minutes) * 60))
 }
 
-/// An age, in the largest units that say it.
 pub(crate) fn age_in_words(age_ms: u64) -> String {
     humantime::format_duration(Duration::from_millis(age_ms)).to_string()
 }
 
-/// A number of bytes, for a person.
 pub(crate) fn bytes_in_words(bytes: u64) -> String {
     indicatif::BinaryBytes(bytes).to_string()
 }
@@ -217,17 +210,17 @@ mod tests {
     #[test]
     fn nonsense_is_refused_in_words() {
         for (wrong, words) in [
-            (age("soon"), "'soon' is no time: give one such as 7d"),
-            (age("7"), "'7' is no time"),
+            (age("soon"), "'soon' is not a duration; use a unit, for example 7d"),
+            (age("7"), "'7' is not a duration"),
             (age("10ms"), "records are kept for 1 s to 36500 days, not for 0.01 s"),
-            (age("-3d"), "'-3d' is no time"),
-            (bytes("ten"), "'ten' is no number of bytes"),
+            (age("-3d"), "'-3d' is not a duration"),
+            (bytes("ten"), "'ten' is not a number of bytes"),
             (bytes("10"), "a log keeps 64 KiB to 256 PiB, not 10 bytes"),
-            (bytes("1.GiB"), "is no number of bytes"),
-            (bytes("99999999999TiB"), "is no number of bytes"),
-            (bytes("-1"), "is no number of bytes"),
+            (bytes("1.GiB"), "is not a number of bytes"),
+            (bytes("99999999999TiB"), "is not a number of bytes"),
+            (bytes("-1"), "is not a number of bytes"),
             (records("0"), "positions, not 0"),
-            (records("many"), "'many' is no number of positions"),
+            (records("many"), "'many' is not a number of positions"),
         ] {
             let said = wrong.expect_err(words);
             assert!(said.contains(words), "{said}");
@@ -256,7 +249,7 @@ mod tests {
             "2026-11-22+02:00",
         ] {
             let said = instant(wrong).expect_err(wrong);
-            assert!(said.starts_with(&format!("'{wrong}' is no time: ")), "{said}");
+            assert!(said.starts_with(&format!("'{wrong}' is not a time; ")), "{said}");
             for form in ["2026-11-22T10:00Z", "2026-11-22T12:00+02:00", "seconds since 1970", "'1h ago'"] {
                 assert!(said.contains(form), "{said}");
             }

@@ -1,4 +1,4 @@
-//! `seriatim admin …`: what only an operator may decide.
+//! `seriatim admin …`: decisions of an operator.
 
 pub(super) mod drain;
 
@@ -21,17 +21,17 @@ pub(crate) async fn run(client: &Client, command: AdminCommand) -> Outcome {
 
 async fn stay(client: &Client, node: NodeId) -> Outcome {
     client.part(node, PartingChange::Stay).await?;
-    print_line(format_args!("node {node} stays: it may be given roles again"));
+    print_line(format_args!("node {node} is not draining: it can receive roles"));
     Ok(())
 }
 
-/// Forgets a node that is gone.
+/// Removes a stopped node from the cluster.
 async fn remove(client: &Client, node: NodeId) -> Outcome {
-    // It is told from this where the node is.
+    // The answer has the node's address.
     client.list().await?;
     if client.condition(node).await.is_some() {
         return Err(Failure::new(format!(
-            "node {node} is up: let others take over what it has (seriatim admin drain {node}), and stop it first"
+            "node {node} is up: drain it first (seriatim admin drain {node}), then stop it"
         )));
     }
     client.part(node, PartingChange::Remove).await?;
@@ -39,17 +39,19 @@ async fn remove(client: &Client, node: NodeId) -> Outcome {
     Ok(())
 }
 
-/// Says what an unavailable log would lose by going on, or lets it go on.
+/// Reports the loss that would let an unavailable log continue, or accepts it.
 async fn recover(client: &Client, name: &str, accept_loss: bool) -> Outcome {
     let recovery = client.recover(name, accept_loss).await?;
     let text = recovery.text;
     if recovery.done {
         print_line(text);
     } else if accept_loss {
-        return Err(Failure::new(format!("the log '{name}' does not go on: {text}")));
+        return Err(Failure::new(format!("the log '{name}' does not continue: {text}")));
     } else if recovery.lost {
         print_line(text);
-        print_line(format_args!("to go on without it: seriatim admin recover {name} --accept-loss"));
+        print_line(format_args!(
+            "to continue without these records: seriatim admin recover {name} --accept-loss"
+        ));
     } else {
         print_line(format_args!("nothing is known to be lost: {text}"));
     }

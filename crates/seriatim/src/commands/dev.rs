@@ -11,7 +11,7 @@ use crate::arguments::DevArguments;
 use crate::config::{self, check_disk_bytes};
 use crate::output::{Failure, Outcome, Reports, tell_warnings};
 
-/// How many nodes a new cluster has.
+/// Nodes of a new cluster.
 const USUAL_NODES: u32 = 3;
 
 pub(crate) async fn run(arguments: DevArguments) -> Outcome {
@@ -20,11 +20,11 @@ pub(crate) async fn run(arguments: DevArguments) -> Outcome {
     reports.end(run_cluster(arguments, &reports).await)
 }
 
-/// Runs the cluster until it is stopped, or fails.
+/// Runs the cluster until it stops or fails.
 async fn run_cluster(arguments: DevArguments, reports: &Reports) -> Outcome {
     let bound = arguments.stop.bound();
     let options = options(arguments)?;
-    // Signals count from here on: a cluster that is told to stop while it starts stops when it has.
+    // A signal during the start stops the cluster after the start.
     let mut signals = Signals::new()?;
     let (awaits, awaited) = watch::channel(Awaits::Nothing);
     let mut starting = tokio::spawn(async move { Dev::start_told(options, &awaits).await });
@@ -32,7 +32,7 @@ async fn run_cluster(arguments: DevArguments, reports: &Reports) -> Outcome {
     let started = tokio::select! {
         started = &mut starting => started,
         () = signals.told() => {
-            tracing::info!("told to stop while it starts: it stops when it has started");
+            tracing::info!("asked to stop during the start: the server shuts down when it has started");
             let bound = Bound::from_now(bound);
             let started = bound.start(starting, &awaited, &mut signals).await?;
             explained.abort();
@@ -42,7 +42,7 @@ async fn run_cluster(arguments: DevArguments, reports: &Reports) -> Outcome {
     let mut dev = started?.map_err(with_option)?;
     explained.abort();
     dev.warnings().for_each(tell_warnings);
-    // A script waits for this line.
+    // Scripts wait for this line.
     reports.line(format_args!("ready {}", dev.address()));
     tokio::select! {
         () = signals.told() => {}
@@ -74,7 +74,7 @@ fn options(arguments: DevArguments) -> Result<DevOptions, Failure> {
     Ok(options)
 }
 
-/// With the option that helps.
+/// Adds the option that helps.
 fn with_option(cause: StartError) -> Failure {
     let with = match &cause {
         StartError::Bind(_) => " with --listen",

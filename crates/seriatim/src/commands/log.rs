@@ -38,7 +38,7 @@ pub(crate) async fn run(client: &Client, command: LogCommand) -> Outcome {
         LogCommand::Set { name, retention } => {
             if retention.is_empty() {
                 let limits = "--retain-age, --retain-bytes or --retain-records";
-                return Err(Failure::new(format!("nothing is to be changed: give {limits}")));
+                return Err(Failure::new(format!("nothing to change: give {limits}")));
             }
             let entry = client.set_retention(&name, retention.change()).await?;
             print_line(format_args!("'{name}' keeps {}", keeps(&entry.config.retention)));
@@ -54,7 +54,7 @@ pub(crate) async fn run(client: &Client, command: LogCommand) -> Outcome {
         LogCommand::RemoveShard { name, shard } => {
             client.remove_shard(&name, ShardId(shard)).await?;
             print_line(format_args!(
-                "shard {shard} of '{name}' takes no more records; what it holds can be read until it is trimmed"
+                "shard {shard} of '{name}' is closed to new records; its records can be read until they are trimmed"
             ));
             Ok(())
         }
@@ -62,7 +62,7 @@ pub(crate) async fn run(client: &Client, command: LogCommand) -> Outcome {
     }
 }
 
-/// How the log's quotas are, where it has any.
+/// The present window of a log with quotas.
 async fn windows_of(client: &Client, entry: &LogEntry) -> Option<WindowStatus> {
     if !entry.config.order.has_quotas() {
         return None;
@@ -138,7 +138,7 @@ async fn warn_of_full_disks(client: &Client, entry: &LogEntry) {
     if !full.is_empty() {
         let (nodes, name) = (full.join(", "), &entry.name);
         note(format_args!(
-            "warning: '{name}' is created, and the disk of node {nodes} is full: appends may wait for room; see: seriatim status"
+            "warning: '{name}' is created, but the disk of node {nodes} is full: appends may be blocked; see: seriatim status"
         ));
     }
 }
@@ -191,7 +191,6 @@ fn show(entry: &LogEntry, usage: &LogUse, windows: Option<&WindowStatus>) {
     }
 }
 
-/// After how many positions a log forgets a session, in words.
 fn idle_positions(config: &LogConfig) -> String {
     let (chosen, counted) = (config.session_idle_positions, config.idle_positions());
     match counted.checked_div(chosen) {
@@ -202,15 +201,15 @@ fn idle_positions(config: &LogConfig) -> String {
     }
 }
 
-/// A log's limits, in words.
+/// The limits of a log, for people.
 fn keeps(limits: &Retention) -> String {
     let mut words = vec![];
-    words.extend(limits.age_ms.map(|age| format!("records of the last {}", age_in_words(age))));
-    words.extend(limits.bytes.map(|bytes| format!("{} of records", bytes_in_words(bytes))));
+    words.extend(limits.age_ms.map(|age| format!("records for {}", age_in_words(age))));
+    words.extend(limits.bytes.map(|bytes| format!("at most {}", bytes_in_words(bytes))));
     words.extend(limits.records.map(|records| format!("the last {records} positions")));
     match words.is_empty() {
         true => "everything until it is trimmed".into(),
-        false => format!("{} at most", words.join(", and ")),
+        false => words.join(", "),
     }
 }
 

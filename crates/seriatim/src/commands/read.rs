@@ -10,14 +10,13 @@ use crate::arguments::{PrintArguments, ReadArguments, TailArguments};
 use crate::json_record::JsonRecord;
 use crate::output::{Failure, Outcome, Printer, note};
 
-/// How long nothing may come before the tail is looked at again: a view change may have lowered it.
-/// Also how long the first look may take: a log that cannot say its tail now still gives out what
-/// is stable.
+/// Silence after which the tail is checked again, because a view change may have lowered it. Also
+/// the longest first check: a log that cannot report its tail still serves stable records.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// For how long nothing may come before a reader is told what it waits for.
+/// Silence after which a reader reports its wait.
 const TELL_AFTER: Duration = Duration::from_secs(4);
-/// How often one that goes on waiting is told so.
+/// Interval between such lines.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
 pub(crate) async fn read(log: Log, arguments: ReadArguments) -> Outcome {
@@ -31,13 +30,12 @@ pub(crate) async fn read(log: Log, arguments: ReadArguments) -> Outcome {
     }
     let (mut printer, mut losses) = (Printer::new(), Losses::default());
     let outcome = print_until(&log, from, tail, &arguments, &mut printer, &mut losses).await;
-    // Records read before something went wrong are good, and are printed.
+    // Print records read before the failure.
     printer.flush()?;
     losses.tell();
     outcome
 }
 
-/// Positions that were skipped since that was told last.
 #[derive(Default)]
 struct Losses {
     runs: u64,
@@ -54,26 +52,25 @@ impl Losses {
         (self.runs, self.positions, self.end) = (self.runs + 1, self.positions + (end - from), end);
     }
 
-    /// Tells of them, if there are some: on standard error, so that what is printed are records.
+    /// Reports them on standard error: standard output has only records.
     fn tell(&mut self) {
         let Self { runs, positions, first, end } = std::mem::take(self);
         let positions =
             if positions == 1 { "1 position".to_owned() } else { format!("{positions} positions") };
         match runs {
             0 => {}
-            1 => note(format_args!("skipped what is lost: {positions} from {first} to {end}")),
+            1 => note(format_args!("skipped lost records: {positions} from {first} to {end}")),
             _ => {
-                note(format_args!("skipped what is lost: {positions} in {runs} places from {first} to {end}"))
+                note(format_args!("skipped lost records: {positions} in {runs} places from {first} to {end}"))
             }
         }
     }
 }
 
-/// The notices for a reader to whom nothing comes: on standard error, so that what is printed are
-/// records.
+/// Notices on standard error for a reader without new records.
 struct Notices {
     position: Option<Position>,
-    /// Since when it has waited at this position.
+    /// Start of the wait at this position.
     since: Instant,
     told: Option<Instant>,
 }
@@ -83,8 +80,8 @@ impl Notices {
         Self { position: None, since: Instant::now(), told: None }
     }
 
-    /// Tells what a subscription waits for to which nothing has come for a while. That nothing
-    /// follows is worth a word only if something `is_owed`, or cannot come.
+    /// Reports what a quiet subscription waits for. A missing successor matters only if a record
+    /// `is_owed`, or cannot come.
     async fn quiet(&mut self, events: &Subscription, is_owed: bool) {
         let Some(awaited) = events.awaited().await else { return };
         let cannot_come = !awaited.shards.is_empty() || awaited.unavailable.is_some();
@@ -94,7 +91,7 @@ impl Notices {
         }
     }
 
-    /// Notes that it waits at this position. Returns whether it is time to say so.
+    /// Notes the wait at this position. Returns whether to report it.
     fn note_quiet(&mut self, now: Instant, position: Position) -> bool {
         if self.position != Some(position) {
             (self.position, self.since) = (Some(position), now);
@@ -103,7 +100,7 @@ impl Notices {
     }
 }
 
-/// Says how to go on where something is lost.
+/// Adds the option that skips a loss.
 fn failed(cause: ReadError) -> Failure {
     match &cause {
         ReadError::Failed(seriatim_client::Failure::Lost { .. }) => {
@@ -116,8 +113,8 @@ fn failed(cause: ReadError) -> Failure {
     }
 }
 
-/// Prints as many records as are wanted, of those below `end`. Nothing need be at the positions
-/// before the end: the subscription says when it is reached.
+/// Prints the wanted number of records below `end`. Positions before the end may be empty: the
+/// subscription reports when it reaches the end.
 async fn print_until(
     log: &Log,
     mut next: Position,
@@ -173,7 +170,7 @@ pub(crate) async fn tail(log: Log, arguments: TailArguments) -> Outcome {
     };
     if let Some(until) = arguments.until.map(Position).filter(|until| *until < from) {
         return Err(Failure::new(format!(
-            "nothing comes before position {until}: the tail, where printing begins, is {from}; give --from"
+            "nothing to print below position {until}: printing starts at the tail, {from}; give --from"
         )));
     }
     let mut options = SubscribeOptions::default();
@@ -202,7 +199,7 @@ async fn follow(
 ) -> Outcome {
     let mut notices = Notices::new();
     loop {
-        // Print at once what has come; wait only when nothing is left to print.
+        // Print buffered events at once, and wait only when none is left.
         let event = match next_if_ready(events).await {
             Some(event) => event,
             None => {
@@ -231,7 +228,6 @@ async fn follow(
     }
 }
 
-/// Prints what a subscription before records are final tells, a line of JSON each.
 fn print_event(printer: &mut Printer, event: &Event) -> Outcome {
     let line = match event {
         Event::Deliver { position, id, record, speculative } => {
@@ -249,7 +245,7 @@ fn print_event(printer: &mut Printer, event: &Event) -> Outcome {
     printer.line(line)
 }
 
-/// Prints a record as it was appended, and what ends it; or as a line of JSON.
+/// Prints a record with its delimiter, or as a line of JSON.
 fn print(
     printer: &mut Printer,
     how: &PrintArguments,
@@ -265,7 +261,7 @@ fn print(
     printer.bytes(if how.null { b"\0" } else { b"\n" })
 }
 
-/// The next event. What it takes long for is told, unless that is only that nothing is appended.
+/// The next event. Reports a wait unless no record was appended.
 async fn next_with_notices(
     events: &mut Subscription,
     notices: &mut Notices,
@@ -278,7 +274,6 @@ async fn next_with_notices(
     }
 }
 
-/// The next event, if it is there already.
 async fn next_if_ready(events: &mut Subscription) -> Option<Option<Result<Event, ReadError>>> {
     tokio::select! {
         biased;
@@ -300,7 +295,6 @@ mod tests {
             notices.told = if is_due { Some(now) } else { notices.told };
             is_due
         };
-        // It gets on at first, and then not.
         let first = [(2, 10), (6, 20), (8, 30), (10, 30), (12, 30)];
         assert_eq!(first.map(|(now, at)| is_due(now, at)), [false, false, false, false, true]);
         assert_eq!([14, 21, 22, 24].map(|now| is_due(now, 30)), [false, false, true, false]);

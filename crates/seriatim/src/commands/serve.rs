@@ -19,7 +19,7 @@ pub(crate) async fn run(arguments: ServeArguments) -> Outcome {
     reports.end(run_node(&arguments, &reports).await)
 }
 
-/// Runs the node until it is stopped, or fails.
+/// Runs the node until it stops or fails.
 async fn run_node(arguments: &ServeArguments, reports: &Reports) -> Outcome {
     let bound = arguments.stop.bound();
     let mut options = config::read(&arguments.config)?;
@@ -31,12 +31,12 @@ async fn run_node(arguments: &ServeArguments, reports: &Reports) -> Outcome {
     let (awaits, awaited) = watch::channel(Awaits::Register(None));
     let starting = tokio::spawn(async move {
         let started = seriatim_node::serve(options, &awaits).await;
-        // The sender lives on: the wait is explained as long as the node has not joined.
+        // Keeping the sender keeps the explanations until the node has joined.
         (started, awaits)
     });
     let mut explained = Box::pin(explain_late(register, awaited));
     let (started, _awaits) = tokio::select! {
-        // A node that was not started yet has nothing to lose.
+        // A node that has not started has nothing to lose.
         () = signals.told() => return Ok(()),
         () = &mut explained => unreachable!("it has no end"),
         started = starting => started?,
@@ -62,7 +62,7 @@ async fn run_node(arguments: &ServeArguments, reports: &Reports) -> Outcome {
             return Err(Failure::new(node.failed().await.to_string()));
         },
     }
-    // A script waits for this line.
+    // Scripts wait for this line.
     reports.line(format_args!("ready {}", node.advertised()));
     tokio::select! {
         () = signals.told() => {}
@@ -71,12 +71,12 @@ async fn run_node(arguments: &ServeArguments, reports: &Reports) -> Outcome {
     stop(node, bound, signals).await
 }
 
-/// Looks whether the address that the node gives to others leads to it. Warns if no node answers
-/// there: others may reach it all the same.
+/// Connects to the advertised address. Warns if no node answers: other nodes may reach it
+/// nevertheless.
 async fn find_itself(node: &Node) -> Result<(), Misdirected> {
     if let Some(cause) = node.reach_itself().await? {
         tracing::warn!(
-            "this node does not reach itself at {}, the address that it gives to others: {cause}. If they do not reach it there \
+            "this node does not reach itself at {}, its advertised address: {cause}. If other nodes do not reach it there \
              either, correct 'advertise'",
             node.advertised()
         );
@@ -89,7 +89,7 @@ async fn stop(node: Node, bound: Duration, signals: Signals) -> Outcome {
     stop_within(Bound::from_now(bound), stopping, node.stop(), signals).await
 }
 
-/// Says when the register is in trouble, and when it is not any more.
+/// Reports the beginning and the end of a register outage.
 async fn log_outages(mut outage: watch::Receiver<Option<String>>) {
     let mut was_told = false;
     loop {
@@ -108,15 +108,15 @@ async fn log_outages(mut outage: watch::Receiver<Option<String>>) {
 
 fn described(register: &RegisterOptions) -> String {
     match register {
-        RegisterOptions::Embedded => "of this node".into(),
-        RegisterOptions::Node { node, address } => format!("of node {node} at {address}"),
+        RegisterOptions::Embedded => "on this node".into(),
+        RegisterOptions::Node { node, address } => format!("on node {node} at {address}"),
         RegisterOptions::Etcd(EtcdOptions { endpoints, .. }) => {
             format!("in etcd at {}", endpoints.join(", "))
         }
     }
 }
 
-/// With the setting that helps.
+/// Adds the setting that helps.
 fn failed(arguments: &ServeArguments, cause: &StartError) -> Failure {
     let setting = match cause {
         StartError::Bind(_) => " (setting 'listen')",

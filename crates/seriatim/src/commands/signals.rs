@@ -1,22 +1,18 @@
-//! Being told to stop, and signals that end no command.
+//! Signals that stop a command, and SIGXFSZ, which must not.
 
 use rustix::process::Signal as Number;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::output::{Failure, Outcome};
 
-/// From here on a write beyond the limit of file sizes (`ulimit -f`) is an error of that write.
-/// Without this the operating system ends the process, which says nothing. To be called within a
-/// runtime.
-///
-/// # Errors
-/// If the operating system refuses it.
+/// Turns a write beyond the limit of file sizes (`ulimit -f`) into an error of that write.
+/// Otherwise the operating system ends the process without a message. Needs a runtime.
 pub(super) fn survive_file_size_limit() -> Outcome {
     let caught = signal(SignalKind::from_raw(Number::XFSZ.as_raw()));
     caught.map(drop).map_err(|cause| Failure::new(format!("cannot start: {cause}")))
 }
 
-/// SIGINT and SIGTERM, from the moment that this is made.
+/// SIGINT and SIGTERM from the creation of this value on.
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -28,7 +24,6 @@ impl Signals {
         Ok(Self { interrupt, terminate: signal(SignalKind::terminate())? })
     }
 
-    /// Waits until the process is told to stop.
     pub(super) async fn told(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -36,17 +31,15 @@ impl Signals {
         }
     }
 
-    /// Waits until somebody at a terminal has no patience.
     pub(super) async fn interrupted(&mut self) {
         self.interrupt.recv().await;
     }
 }
 
-/// Waits until the process is told to stop; until this is first polled, being told ends it at once.
+/// Waits for either signal. Before the first poll a signal ends the process.
 pub(super) async fn told() -> std::io::Result<()> {
     Signals::new()?.told().await;
     Ok(())
 }
 
-/// The message when an orderly end was interrupted.
 pub(super) const AT_ONCE: &str = "interrupted again: stopped at once, as if killed";

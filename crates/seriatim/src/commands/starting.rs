@@ -1,16 +1,15 @@
-//! Saying what a server waits for while it starts.
+//! Reports what a server waits for while it starts.
 
 use std::time::Duration;
 
 use seriatim_node::Awaits;
 use tokio::sync::watch;
 
-/// After how long a server that has not started says what it waits for, and how often it looks
-/// whether that changed.
+/// Time after which a start is explained, and interval between checks for a change.
 const EXPLAIN_EVERY: Duration = Duration::from_secs(3);
 
-/// Says what the start waits for, and again whenever that is something else; never ends. `register`
-/// says which register.
+/// Reports the wait of a start, and again when it changes; never ends. `register` describes the
+/// place of the register.
 pub(super) async fn explain_late(register: String, awaited: watch::Receiver<Awaits>) {
     let mut told = String::new();
     loop {
@@ -23,7 +22,6 @@ pub(super) async fn explain_late(register: String, awaited: watch::Receiver<Awai
     }
 }
 
-/// The wait, in words.
 pub(super) fn in_words(register: &str, awaits: &Awaits) -> String {
     match awaits {
         Awaits::Register(None) => format!("the register {register}"),

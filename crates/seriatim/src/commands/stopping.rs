@@ -1,4 +1,4 @@
-//! An orderly end that does not take for ever.
+//! Orderly shutdown with a time limit.
 
 use std::time::Duration;
 
@@ -11,10 +11,8 @@ use super::signals::{AT_ONCE, Signals};
 use super::starting;
 use crate::output::{Failure, LAST_LINES, Outcome, TO_THE_END};
 
-/// How often it is said what an orderly end waits for.
 const SAY_EVERY: Duration = Duration::from_secs(1);
 
-/// Until when a server has to have ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bound {
     most: Duration,
@@ -22,8 +20,7 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// The end takes at most `most` from now on. The last of that belongs to the last lines of the
-    /// server.
+    /// The shutdown takes at most `most` from now on, including the last lines of the server.
     ///
     /// # Panics
     /// If `most` is not longer than [`LAST_LINES`].
@@ -32,7 +29,6 @@ impl Bound {
         Self { most, at: Instant::now() + most - LAST_LINES }
     }
 
-    /// Waits for the end of a start.
     pub(super) async fn start<T>(
         self,
         starting: JoinHandle<T>,
@@ -57,8 +53,7 @@ impl Bound {
     }
 }
 
-/// Waits for an orderly end, says what it waits for, and gives up at the bound: then it is as if
-/// the process had been killed.
+/// Waits for the shutdown and reports its progress. At the deadline the process ends as if killed.
 pub(super) async fn stop_within<E: std::error::Error>(
     bound: Bound,
     stopping: Vec<Stopping>,
@@ -66,15 +61,15 @@ pub(super) async fn stop_within<E: std::error::Error>(
     mut signals: Signals,
 ) -> Outcome {
     let waits_for = || stopping.iter().filter_map(Stopping::waits_for).collect::<Vec<_>>().join("; ");
-    tracing::info!(target: TO_THE_END, "stopping: what is under way is written down");
+    tracing::info!(target: TO_THE_END, "shutting down: flushing writes in progress");
     let mut told = String::new();
     let tells = async {
         loop {
             tokio::time::sleep(SAY_EVERY).await;
             let now = waits_for();
-            // The time that it has taken so far is in it: once a second at most.
+            // The text contains the elapsed time, so it changes at each tick.
             if now != told {
-                tracing::warn!(target: TO_THE_END, "still stopping: waiting for {now}");
+                tracing::warn!(target: TO_THE_END, "still shutting down: waiting for {now}");
                 told = now;
             }
         }

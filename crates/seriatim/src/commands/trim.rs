@@ -1,4 +1,4 @@
-//! `seriatim trim`: deletes records, and says how much room that frees.
+//! `seriatim trim`: deletes records, and reports the freed space.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use seriatim_client::{Client, LogUse, NodeId, Position};
 use crate::arguments::bytes_in_words;
 use crate::output::{Failure, Outcome, print_line};
 
-/// How often the command looks whether the nodes have deleted what is trimmed.
+/// Interval between checks for deleted files.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How long it waits for that.
+/// Longest wait for their deletion.
 const FREED_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(client: &Client, name: &str, position: Position) -> Outcome {
@@ -34,8 +34,8 @@ async fn use_of(client: &Client, name: &str) -> Result<LogUse, Failure> {
     Ok(client.log_use(&entry).await)
 }
 
-/// Waits until the nodes that answer have deleted what is trimmed. Says what the log takes then,
-/// and whether they have.
+/// Waits until the responding nodes have deleted trimmed files. Returns the log's use of disks, and
+/// whether they have.
 async fn freed(client: &Client, name: &str) -> Result<(LogUse, bool), Failure> {
     let began = tokio::time::Instant::now();
     let mut again = tokio::time::interval(LOOK_EVERY);
@@ -49,7 +49,7 @@ async fn freed(client: &Client, name: &str) -> Result<(LogUse, bool), Failure> {
     }
 }
 
-/// Why the room of what is trimmed is not free.
+/// Why space is not free.
 async fn keeps(client: &Client, name: &str, first: Position, after: &LogUse) -> String {
     let mut nodes = vec![];
     for (node, bytes) in &after.going {
@@ -58,14 +58,14 @@ async fn keeps(client: &Client, name: &str, first: Position, after: &LogUse) -> 
         nodes.push(format!("node {node} still keeps {} of them: {why}", bytes_in_words(*bytes)));
     }
     format!(
-        "'{name}' is trimmed to {first}, but after {} s the files of trimmed records are not all deleted: {}; if this lasts, \
-         make room for a few KiB, and see 'seriatim status'",
+        "'{name}' is trimmed to {first}, but after {} s some files of trimmed records are not deleted: {}; if this lasts, make \
+         room for a few KiB, and see 'seriatim status'",
         FREED_WITHIN.as_secs(),
         nodes.join(", ")
     )
 }
 
-/// The nodes that did not answer, in words; nothing if all did.
+/// The silent nodes. Empty if all responded.
 fn unasked(silent: &[NodeId]) -> String {
     let nodes: Vec<String> = silent.iter().map(NodeId::to_string).collect();
     if nodes.is_empty() {

@@ -1,9 +1,9 @@
-//! How quotas are in a log whose shards have any, for people and for programs.
+//! The window of a log with quotas, for people and programs.
 
 use serde_json::{Value, json};
 use seriatim_client::WindowStatus;
 
-/// One line, without the name of the log.
+/// One line without the name of the log.
 pub(crate) fn in_words(status: &WindowStatus) -> String {
     let WindowStatus { number, cuts, made, quotas, lenders, lag_fixes, positions, .. } = status;
     let mut words = vec![format!("window {number}, {made} of {cuts} cuts made")];
@@ -18,7 +18,7 @@ pub(crate) fn in_words(status: &WindowStatus) -> String {
     }
     let empty = empty_percent(status);
     words.push(format!(
-        "since its leader leads {lag_fixes} lag fixes, and {empty:.1} % of {positions} positions empty"
+        "under this leader {lag_fixes} lag fixes, and {empty:.1} % of {positions} positions empty"
     ));
     words.join("; ")
 }
@@ -62,12 +62,12 @@ mod tests {
             empty: 3,
             ..Default::default()
         };
-        let text = "window 7, 40 of 100 cuts made; quotas of shard 0: 12, shard 2: 3; since its leader leads 0 lag fixes, and 1.5 % of 200 positions empty";
+        let text = "window 7, 40 of 100 cuts made; quotas of shard 0: 12, shard 2: 3; under this leader 0 lag fixes, and 1.5 % of 200 positions empty";
         assert_eq!(in_words(&keeps), text);
         let lends = WindowStatus { lenders: vec![ShardId(1)], ..keeps.clone() };
         assert!(in_words(&lends).contains("; without turns: shard 1;"), "{}", in_words(&lends));
         let free = WindowStatus { quotas: vec![], ..lends };
-        assert!(in_words(&free).contains("; no quotas; since"), "{}", in_words(&free));
+        assert!(in_words(&free).contains("; no quotas; under this leader"), "{}", in_words(&free));
         let told = [&keeps, &free].map(|status| describe(status)["is_free"].clone());
         assert_eq!(told, [Value::from(false), Value::from(true)]);
     }

@@ -37,7 +37,7 @@ async fn a_node_that_is_soon_back_has_only_the_difference_copied() {
     assert_eq!(assigned(&client).await, before, "{}", members.says());
     let says = members.says();
     assert!(says.contains("stands in for a node that is away"), "{says}");
-    assert!(!says.contains("lacks positions from 0 to"), "{says}");
+    assert!(!says.contains("catching up, copies positions 0 to"), "{says}");
     for order in Order::ALL {
         let read = cli.good(&["read", &order.to_string()]).await;
         assert_eq!(text(&read).lines().count(), RECORDS + 1, "{order}");

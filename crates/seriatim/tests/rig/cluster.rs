@@ -108,7 +108,8 @@ impl Cluster {
     /// unavailable logs, slow disks.
     pub(crate) fn complaints(&self) -> String {
         let said = self.says();
-        let passing = [" INFO ", "is taken for gone", " unavailable: ", " slow disk: ", " still stopping: "];
+        let ails = [" is down: ", " is unreachable: ", " is blocked: ", " unavailable: ", " slow disk: "];
+        let passing = [&ails[..], &[" INFO ", " still shutting down: "]].concat();
         said.lines().filter(|line| !passing.iter().any(|word| line.contains(word))).collect()
     }
 

@@ -50,7 +50,7 @@ scenarios! {
         acceptance::goes_on_from_its_first_session, 60;
     a_program_that_lives_on_is_shut_out_by_the_one_that_goes_on_with_its_session:
         acceptance::shuts_out_an_earlier_run, 60, needs |order| !order.properties().continues_sessions,
-        "a later run goes on with the session itself";
+        "a later run continues with the session itself";
     an_interrupted_append_goes_on: bridge::interrupted, 120;
     a_log_in_memory_is_unavailable_after_a_kill_and_keeps_what_is_final: losses::lose_memory, 120;
     a_shard_that_was_added_keeps_what_is_final_when_all_is_killed: losses::keep_an_added_shard, 60;

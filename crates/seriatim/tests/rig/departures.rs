@@ -59,14 +59,15 @@ async fn leaves_for_good(register: Register) {
     client.create("short", config(Order::default())).await.expect("a log");
     let logs = load(&members, &client).await;
     let (_, said) = seriatim.bad(&["admin", "remove", "3"]).await;
-    assert!(said.contains("node 3 is up: let others take over"), "{said}");
+    assert!(said.contains("node 3 is up: drain it first"), "{said}");
     let drained = seriatim.good(&["admin", "drain", "3"]).await;
     let drained = text(&drained);
-    assert!(drained.ends_with("it is safe to stop node 3, and then: seriatim admin remove 3\n"), "{drained}");
+    let done = "node 3 is fully drained. Stop node 3, then run: seriatim admin remove 3\n";
+    assert!(drained.ends_with(done), "{drained}");
     assert!(drained.contains(" logs moved\n"), "{drained}");
     let status = seriatim.run(&["status"]).await;
     let status = text(&status.stdout);
-    assert!(status.contains("draining") && status.contains("node 3: it has nothing any more"), "{status}");
+    assert!(status.contains("draining") && status.contains("node 3: fully drained"), "{status}");
     // New logs exclude it.
     for order in Order::ALL {
         client.create(&format!("late-{order}"), config(order)).await.expect("a log");
@@ -120,14 +121,10 @@ async fn one_node_takes_over_from_another_that_is_dead() {
             log.append(record, AppendOptions::default()).await.expect("it is appended");
         }
         let (_, said) = seriatim.bad(&["admin", "replace", "2", "--by", "3"]).await;
-        assert!(said.contains("node 3 has a replica of the order of 'a' as node 2 does"), "{said}");
+        assert!(said.contains("node 3 already has a replica of the order of 'a'"), "{said}");
         members.kill(TWO).await;
         let replaced = seriatim.good(&["admin", "replace", "2", "--by", "4"]).await;
-        assert!(
-            text(&replaced).contains("node 4 has all that node 2 had: it is safe"),
-            "{}",
-            text(&replaced)
-        );
+        assert!(text(&replaced).contains("node 4 has replaced node 2. Stop node 2"), "{}", text(&replaced));
         let (entries, _) = client.list().await.expect("the logs");
         let view = entries[0].view.as_ref().expect("a view");
         let nodes = |members: &[seriatim_model::Member]| {
@@ -155,31 +152,28 @@ async fn what_cannot_be_is_said_in_words() {
         client.create("x", config(Order::default())).await.expect("a log");
         for (arguments, words) in [
             (&["admin", "drain", "9"][..], "there is no node 9; the cluster has nodes 1, 2, 3"),
-            (&["admin", "drain", "1"], "node 1 keeps the register of this cluster, and cannot leave it"),
+            (&["admin", "drain", "1"], "node 1 holds the register of this cluster and cannot leave"),
             (&["admin", "remove", "9"], "there is no node 9"),
             (&["admin", "replace", "2", "--by", "2"], "node 2 cannot take over from itself"),
             (&["admin", "replace", "2", "--by", "7"], "there is no node 7 to take over"),
             (&["admin", "drain", "9", "--cancel"], "there is no node 9"),
-            (&["admin", "drain", "2"], "the log 'x' needs 3 nodes, and only 2 others are up with room"),
+            (&["admin", "drain", "2"], "log 'x' needs 3 nodes, and only 2 others are available"),
             // The same drain again, and another.
-            (&["admin", "drain", "2"], "the log 'x' needs 3 nodes, and only 2 others are up with room"),
-            (&["admin", "drain", "3"], "the log 'x' needs 3 nodes, and only 1 other is up with room"),
+            (&["admin", "drain", "2"], "log 'x' needs 3 nodes, and only 2 others are available"),
+            (&["admin", "drain", "3"], "log 'x' needs 3 nodes, and only 1 other is available"),
         ] {
             let (_, said) = seriatim.bad(arguments).await;
             assert!(said.contains(words), "{arguments:?}: {said}");
         }
         // The reason stays visible.
         let status = seriatim.run(&["status"]).await;
-        let told = "it cannot leave yet: the log 'x' needs 3 nodes, and only 1 other is up with room";
-        assert!(
-            text(&status.stdout)
-                .contains(&format!("node 2: others are to take over what it has of 1 log; {told}"))
-        );
+        let told = "it cannot be drained yet: log 'x' needs 3 nodes, and only 1 other is available";
+        assert!(text(&status.stdout).contains(&format!("node 2: 1 log left to move; {told}")));
         assert_eq!(status.status.code(), Some(1), "{}", text(&status.stdout));
         let (entries, _) = client.list().await.expect("the logs");
         assert_eq!(entries[0].view.as_ref().expect("a view").sequencers.len(), 3);
         let refused = client.create("y", config(Order::default())).await.expect_err("one node stays");
-        assert!(refused.to_string().contains("nothing new is placed on nodes 2, 3"), "{refused}");
+        assert!(refused.to_string().contains("draining nodes take no new roles: nodes 2, 3"), "{refused}");
         seriatim.good(&["admin", "drain", "3", "--cancel"]).await;
         seriatim.good(&["admin", "drain", "2", "--cancel"]).await;
         seriatim.good(&["status", "--wait", "30"]).await;
@@ -194,9 +188,9 @@ async fn what_cannot_be_is_said_in_words() {
         };
         is_unavailable.await;
         let (_, said) = seriatim.bad(&["admin", "drain", "2"]).await;
-        assert!(said.contains("the log 'x' forms no view: "), "{said}");
+        assert!(said.contains("log 'x' has no active view: "), "{said}");
         let (_, said) = seriatim.bad(&["admin", "remove", "2"]).await;
-        assert!(said.contains("node 2 still has roles: of the log 'x'"), "{said}");
+        assert!(said.contains("node 2 still has roles in log 'x'"), "{said}");
         let waited = seriatim.run(&["status", "--wait", "1"]).await;
         assert_eq!(waited.status.code(), Some(1), "not all is well");
         members.restart(TWO).await;

@@ -156,7 +156,7 @@ async fn a_disk_that_fills_up_is_reported_before_it_is_full() {
     let create = |name| ["log", "create", name, "--sequencers", "3", "--replicas", "3"];
     cli.good(&create("early")).await;
     disk.fill_to(17);
-    told(|| members.says(), &[" WARN ", "% of the disk, ", " MiB, is free: make room"]).await;
+    told(|| members.says(), &[" WARN ", "% of the disk is free, ", " MiB: make room"]).await;
     let is_low = |printed: &serde_json::Value| printed["nodes"][2]["disk_free_percent"].as_u64() <= Some(19);
     let (_, printed) = until_status(&cli, |printed| printed["nodes"][2]["disk_free_percent"].is_u64()).await;
     assert!(is_low(&printed) && printed["nodes"][2]["state"] == "up", "{printed}");
@@ -166,11 +166,11 @@ async fn a_disk_that_fills_up_is_reported_before_it_is_full() {
     disk.fill();
     until_status(&cli, |printed| printed["nodes"][2]["state"] == "full").await;
     let created = cli.run(&create("late")).await;
-    let warning = "warning: 'late' is created, and the disk of node 3 is full: appends may wait for room";
+    let warning = "warning: 'late' is created, but the disk of node 3 is full: appends may be blocked";
     assert!(text(&created.stderr).starts_with(warning), "{}", text(&created.stderr));
     assert!(created.status.success(), "{created:?}");
     disk.make_room();
-    told(|| members.says(), &[" INFO ", "% of the disk, ", " MiB, is free again"]).await;
+    told(|| members.says(), &[" INFO ", "% of the disk is free, ", " MiB: the warning is over"]).await;
 }
 
 /// Maximum views until the node is back: one without it, one with it, and some for a busy node.
@@ -189,7 +189,7 @@ async fn a_node_whose_disk_is_full_says_so_is_done_without_and_comes_back_once()
             log.append_sync(payload(number)).await.expect("it is appended");
         }
         disk.fill();
-        until_says(&members, "the disk is full").await;
+        until_says(&members, "disk full: ").await;
         until_takes_part(&client, 2).await;
         for number in 500..2500 {
             log.append_sync(payload(number)).await.expect("the others suffice");
@@ -200,10 +200,10 @@ async fn a_node_whose_disk_is_full_says_so_is_done_without_and_comes_back_once()
         disk.make_room();
         until_takes_part(&client, 3).await;
         let after = client.lookup("orders").await.expect("it is there").view.expect("a view").number.0;
-        until_says(&members, "because node 3 is left out: its disk is full").await;
+        until_says(&members, "node 3 left out (its disk is full)").await;
         assert!(after - before <= MOST_VIEWS, "{} views: {}", after - before, members.says());
         let says = members.says();
-        for (level, told) in [(" WARN ", "the disk is full"), (" INFO ", "the disk has room again")] {
+        for (level, told) in [(" WARN ", "disk full: "), (" INFO ", "the disk has room again")] {
             let lines: Vec<&str> = says.lines().filter(|line| line.contains(told)).collect();
             let [line] = lines[..] else { panic!("once: {says}") };
             assert!(line.contains(level) && line.contains("node=3"), "{line}");
@@ -284,7 +284,7 @@ async fn a_node_whose_disk_is_full_ends_when_it_is_told_to() {
     let log = client.log("orders").await.expect("it is there");
     log.append_sync("before").await.expect("it is appended");
     disk.fill();
-    until_says(&members, "the disk is full").await;
+    until_says(&members, "disk full: ").await;
     let cli = CommandLine::new(&members.addresses());
     let is_told = |printed: &serde_json::Value| {
         let why = printed["logs"][0]["reasons"].to_string();
@@ -405,7 +405,12 @@ async fn bytes_that_change_on_one_disk_are_read_from_another_and_repaired() {
             others().for_each(|node| members.signal(node, Signal::CONT));
             until_readable(&log, RECORDS).await;
         }
-        let words = [" WARN ", "log=\"orders\"", "is damaged on the disk of the replica of shard 0 here"];
+        let words = [
+            " WARN ",
+            "log=\"orders\"",
+            "shard 0: the record at position ",
+            "is damaged on this node's disk",
+        ];
         let lines = told(|| members.says(), &words).await;
         assert!(lines.len() <= 3, "it is told once: {lines:?}");
     };

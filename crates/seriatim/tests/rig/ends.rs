@@ -121,7 +121,7 @@ async fn an_end_that_the_disk_holds_up_says_what_it_waits_for_and_is_bounded() {
     let says = cluster.says();
     assert_eq!(status.code(), Some(1), "{says}");
     for words in [
-        "still stopping: waiting for node ",
+        "still shutting down: waiting for node ",
         "a write of its journal, for ",
         "not stopped within 3 s, and ended as if",
     ] {
@@ -170,7 +170,7 @@ async fn dev_says_what_it_waits_for_while_it_starts() {
     told(&says, &["not ready yet"]).await;
     let status = process.stop(Signal::TERM).await;
     assert_eq!(status.code(), Some(1), "{}", says());
-    assert!(says().contains("told to stop while it starts"), "{}", says());
+    assert!(says().contains("asked to stop during the start"), "{}", says());
     assert!(says().contains("not stopped within 2 s"), "{}", says());
 }
 
@@ -183,12 +183,12 @@ async fn a_node_ends_at_once_also_without_its_register_and_its_majority() {
     client.log("l").await.expect("it is there").append_sync("a").await.expect("it is appended");
     members.kill(ONE).await;
     members.kill(NodeId(3)).await;
-    told(|| members.says(), &["node 1 is taken for gone", "node=2"]).await;
-    told(|| members.says(), &["node 3 is taken for gone", "node=2"]).await;
+    told(|| members.says(), &[" WARN node 1 is ", "node=2"]).await;
+    told(|| members.says(), &[" WARN node 3 is ", "node=2"]).await;
     let began = Instant::now();
     members.stop(TWO).await;
     assert!(began.elapsed() < Duration::from_secs(10), "it took {:?}", began.elapsed());
-    assert!(members.says().contains("stopping: what is under way"), "{}", members.says());
+    assert!(members.says().contains("shutting down: flushing writes"), "{}", members.says());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -230,10 +230,7 @@ async fn a_server_that_may_not_open_enough_files_says_so_and_does_not_start() {
         tokio::process::Command::new("bash").args(["-c", &start]).output().await.expect("bash starts");
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
-    assert!(
-        said.starts_with("seriatim: this process may have 64 files open, and needs at least 384"),
-        "{said}"
-    );
+    assert!(said.starts_with("seriatim: this process may open 64 files and needs at least 384"), "{said}");
     assert!(said.contains("ulimit -n 65536") && said.lines().count() == 1, "{said}");
     assert!(output.stdout.is_empty() && !data.exists(), "nothing was begun");
 }

@@ -314,7 +314,7 @@ async fn a_node_that_does_not_come_back_is_replaced() {
     members.kill(lost[0]).await;
     // Members are on three nodes, so the fourth replaces the lost one.
     logs.whole(&client, &lost, &members).await;
-    told(|| members.says(), &[" INFO ", "because ", " from now on"]).await;
+    told(|| members.says(), &[" INFO ", " received a "]).await;
     logs.go_on("with another node in its place", &members).await;
     logs.finish(&members).await;
 }

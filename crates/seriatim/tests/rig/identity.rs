@@ -49,7 +49,7 @@ fn is_refused(output: &Output, members: &Members, elsewhere: &str) {
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{said}");
     let lines: Vec<&str> = said.lines().collect();
     let [.., line] = lines[..] else { panic!("it says nothing") };
-    let here = format!("node 3 runs already at {}", members.address(THREE));
+    let here = format!("node 3 already runs at {}", members.address(THREE));
     assert!(line.contains(&here) && line.contains(elsewhere), "{said}");
 }
 
@@ -108,8 +108,8 @@ async fn a_node_whose_number_was_taken_while_it_was_stopped_ends_when_it_goes_on
         let ended = members.end_of(THREE, Signal::CONT).await;
         assert!(!ended.success());
         let says = members.says();
-        assert!(says.contains(&format!("node 3 runs already at {elsewhere}")), "{says}");
-        assert_eq!(fs::read_to_string(&words).unwrap_or_default().matches("runs already").count(), 0);
+        assert!(says.contains(&format!("node 3 already runs at {elsewhere}")), "{says}");
+        assert_eq!(fs::read_to_string(&words).unwrap_or_default().matches("already runs").count(), 0);
     })
     .await;
 }

@@ -200,7 +200,7 @@ pub(crate) async fn end_readers_beyond_a_loss(order: Order) {
     }
     lose_shard_0(&mut cluster).await;
     let told = cli.good(&["admin", "recover", "x", "--accept-loss"]).await;
-    assert!(text(&told).contains("it goes on at position 0"), "{order}: {}", text(&told));
+    assert!(text(&told).contains("the log continues at position 0"), "{order}: {}", text(&told));
     let again = cli.good(&["admin", "recover", "x", "--accept-loss"]).await;
     let accepted = "after an accepted loss, view ";
     assert!(text(&again).contains(accepted), "{order}: {}", text(&again));
@@ -211,7 +211,7 @@ pub(crate) async fn end_readers_beyond_a_loss(order: Order) {
         let said = text(&ended.stderr);
         let begins = "the log continues at position 0 after a loss that an operator accepted";
         assert!(!ended.status.success() && said.contains(begins), "{order}: {said}");
-        assert!(said.contains("read on from 0, with --from 0"), "{order}: {said}");
+        assert!(said.contains("read again from 0, with --from 0"), "{order}: {said}");
     }
     let log = cluster.client(BRIEF).await.log("x").await.expect("it is listed");
     assert_eq!(read_run(&log, Position(0), 400..600).await, (600, None), "{order}");
@@ -253,11 +253,12 @@ async fn what_is_certain_can_be_read_while_a_loss_is_accepted() {
             assert!(recovered.done, "{order}: {}", recovered.text);
             if recovered.lost {
                 assert!(recovered.text.contains("are certain"), "{}", recovered.text);
-                told(|| cluster.says(), &[" WARN ", "a loss was accepted, and the log goes on: "]).await;
+                told(|| cluster.says(), &[" WARN ", "an operator accepted a loss, and the log continues: "])
+                    .await;
             }
         }
         // Restarted nodes report earlier views only to each other.
-        let first_views = cluster.says().matches("because it is the first").count();
+        let first_views = cluster.says().matches(": first view; ").count();
         assert_eq!(first_views, Order::ALL.len(), "{}", cluster.says());
     };
     tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");

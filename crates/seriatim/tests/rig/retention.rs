@@ -97,7 +97,7 @@ async fn a_limit_of_bytes_bounds_what_a_long_append_takes() {
     assert_eq!(last.trim_start_matches('0'), "11999");
     let shown = cli.good(&["log", "show", "small"]).await;
     let shown = text(&shown);
-    assert!(shown.contains("keeps             1.00 MiB of records at most"), "{shown}");
+    assert!(shown.contains("keeps             at most 1.00 MiB"), "{shown}");
     assert!(shown.contains("disk of node ") && shown.contains("disks in all "), "{shown}");
     assert_eq!(cluster.complaints(), "");
 }
@@ -117,7 +117,7 @@ async fn limits_are_changed_while_a_log_is_used() {
     assert_eq!(text(&said), "'a' keeps everything until it is trimmed\n");
     cli.good_on(&["append", "a"], &lines(1000..1500, 4)).await;
     let said = cli.good(&["log", "set", "a", "--retain-records", "7", "--retain-age", "1d"]).await;
-    assert_eq!(text(&said), "'a' keeps records of the last 1day, and the last 7 positions at most\n");
+    assert_eq!(text(&said), "'a' keeps records for 1day, the last 7 positions\n");
     until("7 are left", async || (count(&cli, "a").await == 7).then_some(())).await;
     let printed = cli.good(&["read", "a"]).await;
     assert_eq!(text(&printed).lines().next(), Some("1493"));
@@ -233,14 +233,14 @@ async fn limits_and_times_that_nobody_can_mean_are_refused_in_words() {
     let cli = CommandLine::new(cluster.address());
     cli.good(&["log", "create", "a"]).await;
     for (option, value, words) in [
-        ("--retain-age", "soon", "'soon' is no time: give one such as 7d, 12h or 90s"),
+        ("--retain-age", "soon", "'soon' is not a duration; use a unit, for example 7d, 12h or 90s"),
         ("--retain-age", "1ms", "records are kept for 1 s to 36500 days, not for 0.001 s"),
-        ("--retain-age", "-1d", "'-1d' is no time"),
+        ("--retain-age", "-1d", "'-1d' is not a duration"),
         ("--retain-bytes", "10", "a log keeps 64 KiB to 256 PiB, not 10 bytes"),
-        ("--retain-bytes", "much", "'much' is no number of bytes: give one such as 10GiB"),
-        ("--retain-bytes", "99999999999TiB", "is no number of bytes"),
+        ("--retain-bytes", "much", "'much' is not a number of bytes; give one such as 10GiB"),
+        ("--retain-bytes", "99999999999TiB", "is not a number of bytes"),
         ("--retain-records", "0", "not 0"),
-        ("--retain-records", "-5", "'-5' is no number of positions"),
+        ("--retain-records", "-5", "'-5' is not a number of positions"),
     ] {
         let value = format!("{option}={value}");
         for arguments in [["log", "set", "a", &value], ["log", "create", "b", &value]] {
@@ -251,11 +251,11 @@ async fn limits_and_times_that_nobody_can_mean_are_refused_in_words() {
         }
     }
     let (_, said) = cli.bad(&["log", "set", "a"]).await;
-    assert!(said.contains("nothing is to be changed: give --retain-age"), "{said}");
+    assert!(said.contains("nothing to change: give --retain-age"), "{said}");
     let (_, said) = cli.bad(&["log", "set", "nobody", "--retain-records", "1"]).await;
     assert!(said.contains("there is no log 'nobody'"), "{said}");
     let output = cli.run(&["seek", "a", "--time", "yesterday"]).await;
-    assert!(text(&output.stderr).contains("'yesterday' is no time: give a date, such as"));
+    assert!(text(&output.stderr).contains("'yesterday' is not a time; give a date, such as"));
     for before in ["1h ago", "100000000", "1973-03-03T12:00+02:00"] {
         assert_eq!(cli.good(&["seek", "a", "--time", before]).await, b"0\n", "{before}");
     }

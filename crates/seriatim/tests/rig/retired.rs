@@ -143,11 +143,11 @@ async fn each_disk_of_a_retired_shard_may_be_lost_in_turn_and_a_node_that_stays_
     assert_eq!(text(&told).lines().count(), 400);
     let (told, why) = cluster.cli.bad(&["tail", "x", "--shards", "0", "--from", "0"]).await;
     assert_eq!(text(&told).lines().count(), 400);
-    assert!(why.contains("nothing more comes of shard 0: it is retired"), "{why}");
+    assert!(why.contains("no more records from shard 0: it is retired"), "{why}");
 
     cluster.members.kill(first).await;
     let one =
-        format!("shard 0 is retired: 1 of 2 whole copies, on node {second}, node {first} does not answer");
+        format!("shard 0 is retired: 1 of 2 whole copies, on node {second}, node {first} is not responding");
     let status = cluster.until_status("one copy is left", |said| said.contains(&one)).await;
     assert_eq!(status, Some(1), "a log with one copy is not well");
     let has_another = |entry: &LogEntry| {

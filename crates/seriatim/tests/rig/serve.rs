@@ -237,18 +237,14 @@ async fn looks_for_itself_on(register: Register) {
         [(members.address(ONE), "node 1 answers"), (other.address(ONE), "a node of another cluster answers")]
     {
         let said = serve(&address, &listens_elsewhere).await;
-        assert!(
-            said.contains(&format!("node 2 gives others the address {address}, where {found}")),
-            "{said}"
-        );
+        assert!(said.contains(&format!("node 2 advertises the address {address}, where {found}")), "{said}");
         assert!(said.contains("node2.toml") && said.contains("'advertise'"), "{said}");
     }
 
     let nowhere = format!("advertise = \"{own}\"\n{listens_elsewhere}");
     fs::write(&config, nowhere).expect("it is written");
     members.spawn(TWO);
-    let warning =
-        format!("does not reach itself at {own}, the address that it gives to others: Connection refused");
+    let warning = format!("does not reach itself at {own}, its advertised address: Connection refused");
     told(|| members.says(), &[&warning, "correct 'advertise'"]).await;
     members.kill(TWO).await;
     let port = own.rsplit_once(':').expect("it has a port").1;

@@ -144,7 +144,7 @@ async fn the_lines_come_when_the_pipe_is_read_again() {
     cli.good(&["log", "create", "second"]).await;
     line_with("log=\"second\"").await;
     assert_eq!(end(child).await.0, Some(0));
-    line_with("stopping: ").await;
+    line_with("shutting down: ").await;
     reader.await.expect("the reader ends");
 }
 

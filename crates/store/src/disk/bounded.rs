@@ -27,7 +27,7 @@ struct Files {
 impl Files {
     fn set(&mut self, name: &str, len: u64) {
         let before = self.lengths.insert(name.to_owned(), len).unwrap_or(0);
-        assert!(self.used >= before, "what is used is the sum of all lengths");
+        assert!(self.used >= before, "the used space is the sum of all lengths");
         self.used = self.used - before + len;
     }
 

@@ -364,7 +364,7 @@ impl Contents {
             let need = self.need_of(log);
             need.ids = need.ids.max(first + count);
             let first = first + final_count;
-            assert!(first >= self.remembered.stable, "what is final at {first} has no name any more");
+            assert!(first >= self.remembered.stable, "the final record at {first} has no name");
             self.given.insert(view, first, named.tail(final_count));
         }
     }

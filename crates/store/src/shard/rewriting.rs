@@ -109,7 +109,7 @@ impl Rewriting {
         let Self { written_to, covered_to, sure_to, .. } = *self;
         assert!(
             sure_to <= covered_to && covered_to <= written_to,
-            "what is sure is covered, and that is written"
+            "sure entries are covered, and covered entries are written"
         );
     }
 

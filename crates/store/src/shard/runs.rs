@@ -115,7 +115,7 @@ impl<T: Stretch> Runs<T> {
             replaced
         } else {
             let before = self.blocks.range(..=first).next_back().or_else(|| self.blocks.first_key_value());
-            let key = *before.expect("what is not in the tail is in a block").0;
+            let key = *before.expect("a run outside of the tail is in a block").0;
             self.change(key, visits, insert)
         };
         visits.add(1 + within.len());
@@ -280,7 +280,7 @@ impl<T: Stretch> Runs<T> {
 
     fn add_packed(&mut self, open: &Open<T>, visits: &Visits) {
         let key = open.first().expect("a block has entries");
-        let tail = self.tail.first().expect("there are entries after those that are packed");
+        let tail = self.tail.first().expect("there are entries after the packed ones");
         assert!(key < tail, "the block of {key} is before the tail, which begins at {tail}");
         self.blocks.insert(key, Block::packed(key, open, visits));
     }

@@ -132,7 +132,7 @@ impl Controller {
 
     /// The answer to a retransmission names the view that the first question caused.
     fn answer_whole(&mut self, entry: &LogEntry, out: &mut Vec<RoleEffect>) {
-        let mut text = format!("view {} stands; there is nothing to recover", entry.view_number());
+        let mut text = format!("view {} is active: nothing to recover", entry.view_number());
         if let Some((after, start)) = entry.history.last_reassigned() {
             text += &format!("; after an accepted loss, view {after} continued at position {start}");
         }
@@ -146,7 +146,8 @@ impl Controller {
         view: &View,
         out: &mut Vec<RoleEffect>,
     ) -> bool {
-        let mut text = format!("view {} is registered; it goes on at position {}", view.number, view.start);
+        let mut text =
+            format!("view {} is registered; the log continues at position {}", view.number, view.start);
         let loss = attempt.loss();
         let lost = loss.is_some();
         if let Some(loss) = loss {
@@ -223,8 +224,8 @@ fn judge(controller: &mut Controller, now: Time, answers: &Answers, out: &mut Ve
     let mut text = loss.to_string();
     match &silent[..] {
         [] => {}
-        [node] => text += &format!("; {node} does not answer, and may still have them"),
-        nodes => text += &format!("; {} do not answer, and may still have them", nodes.join(" and ")),
+        [node] => text += &format!("; {node} is not responding and may still have them"),
+        nodes => text += &format!("; {} are not responding and may still have them", nodes.join(" and ")),
     }
     controller.answer_orders((false, true), text, out);
 }

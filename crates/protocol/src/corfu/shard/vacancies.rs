@@ -179,7 +179,7 @@ impl Vacancy {
     }
 
     pub(super) fn decide(self, own: impl Iterator<Item = Position>) -> (Position, Vec<Run>) {
-        assert!(self.first < self.upto, "a flush goes on with each part");
+        assert!(self.first < self.upto, "a flush continues with each part");
         let Self { upto, known, .. } = self;
         (upto, filled(own.take_while(|position| *position < upto), known))
     }

@@ -105,7 +105,7 @@ mod tests {
         let (a, b, c) = (names(1, 0, 3), names(2, 0, 2), names(1, 3, 4));
         let (long, short) = (log(0, &[a, b, c]), log(3, &[b]));
         let both = common(&[long.clone(), short.clone()]);
-        assert_eq!(both.undecided(0), [b], "one let go of what is decided");
+        assert_eq!(both.undecided(0), [b], "one replica dropped a decided part");
         assert_eq!(both.undecided(7), []);
         let alone = common(std::slice::from_ref(&long));
         assert_eq!(alone.undecided(0), [a, b, c]);
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(common(&[log(0, &[a]), held(0, 9)]).held_of(a), a);
         assert_eq!(common(&[log(0, &[a]), held(0, 9), held(0, 5)]).held_of(a), a.head(2));
         assert_eq!(common(&[log(0, &[a]), held(4, 9)]).held_of(a).ids.count, 0);
-        assert_eq!(common(&[held(0, 9)]).undecided(0), [], "nobody knows the order");
+        assert_eq!(common(&[held(0, 9)]).undecided(0), [], "no replica knows the order");
     }
 
     #[test]

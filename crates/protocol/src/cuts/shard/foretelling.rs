@@ -137,7 +137,7 @@ impl LocalLog {
         let next = self.turns.slot(end).map(|(position, _)| position).filter(|_| !are_guessed);
         assert!(
             next.is_none_or(|next| next >= upto),
-            "index {end} is at {next:?}, and all below {upto} is told"
+            "index {end} is at {next:?}, and positions below {upto} are predicted"
         );
     }
 
@@ -148,7 +148,8 @@ impl LocalLog {
         let mut chunks = self.chunks.range(self.chunks.partition_point(|chunk| chunk.end() <= index)..);
         let mut next = chunks.next();
         while index < end {
-            let chunk = next.filter(|chunk| chunk.index <= index).expect("what is not stable is kept");
+            let chunk =
+                next.filter(|chunk| chunk.index <= index).expect("records that are not stable are kept");
             let (position, turn_end) = self.turns.slot(index).expect("it is foretold");
             let stop = chunk.end().min(turn_end).min(end);
             if !reading.take(chunk, index..stop, position) {
@@ -412,7 +413,7 @@ mod tests {
         let mut upto = BTreeMap::new();
         for stored in 0..=8 {
             let end = local.over_padding(stored);
-            upto.insert(stored, local.turns.foretold(end, Position(10)).expect("it was told windows").1.0);
+            upto.insert(stored, local.turns.foretold(end, Position(10)).expect("it received windows").1.0);
         }
         let expected = [12, 17, 17, 17, 18, 19, 24, 24, 24];
         assert_eq!(upto.into_values().collect::<Vec<_>>(), expected, "over padding, to the next slot");

@@ -540,7 +540,7 @@ mod tests {
         held.hear(heard, Position(10), (Peer::Client(ConnectionId(1)), ids.session), limits);
         assert_eq!(held.suspected_orphans(heard, limits), []);
         let asked = held.suspected_orphans(heard + Duration::from_millis(60), limits);
-        assert_eq!(asked, [ids], "what was heard again is silent anew");
+        assert_eq!(asked, [ids], "a session that was heard again is silent again");
     }
 
     /// Number 0 of a session was put when the stable bound was 10.

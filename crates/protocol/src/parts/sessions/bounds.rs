@@ -213,7 +213,7 @@ mod tests {
         assert!(is_too_many(&sessions, 99) && is_too_many(&sessions, 6 + limits::MOST_SESSION_AHEAD));
         assert!(!is_too_many(&sessions, 20), "it is known");
         assert!(!is_too_many(&sessions, 5), "the next position may be its first");
-        assert!(!sessions.is_too_many_ahead(id(99), Position(6), 100), "the log goes on");
+        assert!(!sessions.is_too_many_ahead(id(99), Position(6), 100), "the log continues");
     }
 
     /// No-ops at every second number.
@@ -237,7 +237,7 @@ mod tests {
         sessions.sweep(Position(102), 100, false, |_| false);
         assert_eq!(sessions.void_runs(), 164, "nothing came of the first session for long");
         make_voids(&mut sessions, 2, 5);
-        assert_eq!(sessions.void_runs(), 164, "what was forgotten stays so");
+        assert_eq!(sessions.void_runs(), 164, "forgotten sessions stay forgotten");
         let read = seriatim_model::wire::decode_one::<Sessions>(encode_one(&sessions)).unwrap();
         assert_eq!(read, sessions);
     }
@@ -306,6 +306,6 @@ mod tests {
         sessions.prune(limits::MAX_BOUND_RUNS, limits::MAX_VOID_RUNS);
         let bytes = encode_one(&sessions).len();
         assert!(bytes <= limits::MAX_SESSIONS_BYTES, "{bytes}");
-        assert!(bytes * 10 > limits::MAX_SESSIONS_BYTES * 6, "{bytes} is not much of what is allowed");
+        assert!(bytes * 10 > limits::MAX_SESSIONS_BYTES * 6, "{bytes} bytes are a small part of the bound");
     }
 }

@@ -1,4 +1,4 @@
-//! `seriatim admin drain` and `replace`: others take over what a node has.
+//! `seriatim admin drain` and `replace`: other nodes take over all roles of a node.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,20 +8,19 @@ use tokio::time::MissedTickBehavior;
 
 use crate::output::{Failure, Outcome, print_line};
 
-/// How often it is looked how far that is.
+/// Interval between looks at the progress.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How many logs that stand in the way are named.
+/// Most obstacles that a message names.
 const NAMED: usize = 3;
-/// How often in a row nothing can be done before that is told: a node that is being started is not
-/// up for a moment.
+/// Consecutive looks with an obstacle before the command fails: a node that starts is down for a
+/// moment.
 const STUCK_AFTER: u32 = 8;
 
-/// Lets others, or the node `by` alone, take over all that a node has; waits until they have,
-/// unless that is not wanted.
+/// Drains a node, in favour of the node `by` if there is one. Waits for the end unless `no_wait`.
 pub(super) async fn run(client: &Client, node: NodeId, by: Option<NodeId>, no_wait: bool) -> Outcome {
     client.part(node, PartingChange::Drain { by }).await?;
     if no_wait {
-        print_line(format_args!("node {node} is draining; how far it is: seriatim status"));
+        print_line(format_args!("node {node} is draining; for its progress: seriatim status"));
         return Ok(());
     }
     let all = left(client, node).await?.0.len();
@@ -48,23 +47,21 @@ pub(super) async fn run(client: &Client, node: NodeId, by: Option<NodeId>, no_wa
         }
     }
     let done = match by {
-        None => format!("node {node} has nothing any more"),
-        Some(by) => format!("node {by} has all that node {node} had"),
+        None => format!("node {node} is fully drained"),
+        Some(by) => format!("node {by} has replaced node {node}"),
     };
-    print_line(format_args!(
-        "{done}: it is safe to stop node {node}, and then: seriatim admin remove {node}"
-    ));
+    print_line(format_args!("{done}. Stop node {node}, then run: seriatim admin remove {node}"));
     Ok(())
 }
 
-/// The logs that a node still has something of, and all nodes.
+/// The logs with roles on `node`, and all nodes.
 async fn left(client: &Client, node: NodeId) -> Result<(Vec<LogEntry>, Vec<NodeId>), Failure> {
     let (entries, nodes) = client.list().await?;
     let left = entries.into_iter().filter(|entry| !parting::is_rid_of(entry, node)).collect();
     Ok((left, nodes.into_iter().map(|node| node.node).collect()))
 }
 
-/// The nodes that stay and can be given roles: they answer, and have room.
+/// The responding nodes that stay and have room.
 async fn able(client: &Client, nodes: &[NodeId]) -> Result<BTreeSet<NodeId>, Failure> {
     let partings = client.partings().await?;
     let asked = nodes.iter().copied().filter(|node| !partings.contains_key(node)).map(|node| {
@@ -81,8 +78,8 @@ async fn able(client: &Client, nodes: &[NodeId]) -> Result<BTreeSet<NodeId>, Fai
     Ok(able)
 }
 
-/// The obstacle that keeps a log from doing without a node, as long as nothing else changes. `able`
-/// nodes stay, answer, and have room.
+/// The obstacle to draining `node` from a log. It lasts until another condition changes. `able`
+/// nodes stay, respond and have room.
 pub(in crate::commands) fn obstacle(
     entry: &LogEntry,
     node: NodeId,
@@ -91,13 +88,13 @@ pub(in crate::commands) fn obstacle(
 ) -> Option<String> {
     let name = &entry.name;
     if let Some(why) = &entry.unavailable {
-        return Some(format!("the log '{name}' forms no view: {why}"));
+        return Some(format!("log '{name}' has no active view: {why}"));
     }
     if let Some(retired) = parting::retired_shard_on(entry, node) {
         let (shard, end) = (retired.shard, retired.ends(&entry.history));
         return Some(format!(
-            "the log '{name}' has records of its retired shard {shard} there, which no other node gets: node {node} is free of \
-             them when they are trimmed, as by: seriatim trim {name} {end}"
+            "log '{name}' has records of its retired shard {shard} on node {node}, which no other node copies: trim them, for \
+             example with: seriatim trim {name} {end}"
         ));
     }
     let needed = entry.config.sequencers.max(entry.config.replicas) as usize;
@@ -107,15 +104,13 @@ pub(in crate::commands) fn obstacle(
             others => format!("{others} others are"),
         };
         let nodes = if needed == 1 { "1 node".to_owned() } else { format!("{needed} nodes") };
-        return Some(format!("the log '{name}' needs {nodes}, and only {others} up with room"));
+        return Some(format!("log '{name}' needs {nodes}, and only {others} available"));
     }
     let by = by.filter(|by| !able.contains(by))?;
-    Some(format!(
-        "node {by}, which is to take over the log '{name}' from node {node}, is not up, or has no room"
-    ))
+    Some(format!("node {by} cannot take over log '{name}' from node {node}: it is down or has no room"))
 }
 
-/// The first obstacles, and how many more there are.
+/// The first obstacles, and the number of the others.
 pub(in crate::commands) fn in_short(reasons: &[String]) -> String {
     let mut told = reasons.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
     if reasons.len() > NAMED {
@@ -127,8 +122,8 @@ pub(in crate::commands) fn in_short(reasons: &[String]) -> String {
 fn cannot_go(node: NodeId, reasons: &[String]) -> Failure {
     let told = in_short(reasons);
     Failure::new(format!(
-        "node {node} cannot be done without: {told}. It keeps what it has, and goes on draining when that changes; to let it \
-         stay: seriatim admin drain {node} --cancel"
+        "node {node} cannot be drained yet: {told}. Draining resumes on its own when that changes; to cancel: seriatim admin \
+         drain {node} --cancel"
     ))
 }
 
@@ -159,12 +154,12 @@ mod tests {
         let told = |entry: &LogEntry, by: Option<u32>, nodes: &[u32]| {
             obstacle(entry, NodeId(1), by.map(NodeId), &able(nodes)).unwrap_or_default()
         };
-        let text = "the log 'x' needs 3 nodes, and only 2 others are up with room";
+        let text = "log 'x' needs 3 nodes, and only 2 others are available";
         assert_eq!(told(&entry, None, &[2, 3]), text);
         assert_eq!(told(&entry, None, &[2, 3, 4]), "");
-        assert!(told(&entry, Some(5), &[2, 3, 4]).starts_with("node 5, which is to take over"));
-        let unavailable = LogEntry { unavailable: Some("nobody answers".into()), ..entry };
-        assert_eq!(told(&unavailable, None, &[2, 3, 4]), "the log 'x' forms no view: nobody answers");
+        assert!(told(&entry, Some(5), &[2, 3, 4]).starts_with("node 5 cannot take over log 'x'"));
+        let unavailable = LogEntry { unavailable: Some("its nodes are down".into()), ..entry };
+        assert_eq!(told(&unavailable, None, &[2, 3, 4]), "log 'x' has no active view: its nodes are down");
         let many: Vec<String> = (0..5).map(|log| log.to_string()).collect();
         assert!(format!("{:?}", cannot_go(NodeId(1), &many)).contains("0; 1; 2; and 2 more"));
     }

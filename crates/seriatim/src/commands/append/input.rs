@@ -1,4 +1,4 @@
-//! Records from a file or from standard input, read on a thread of its own, a bounded number ahead.
+//! Records of a file or of standard input, read ahead by a thread of its own.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
@@ -15,28 +15,25 @@ use crate::arguments::{AppendArguments, InputFormat};
 use crate::json_record::JsonRecord;
 use crate::output::Failure;
 
-/// The most records of a chunk, which is what the reading thread passes on at once.
+/// Most records of a chunk, the unit in which the reading thread passes records on.
 const CHUNK_RECORDS: usize = 256;
-/// A chunk with so many bytes takes no further record: it has fewer bytes than this and one largest
-/// record.
+/// A chunk takes no further record once it has this many bytes, so it has fewer bytes than this and
+/// one largest record.
 const CHUNK_BYTES: usize = 256 << 10;
-/// The most chunks that wait. With the chunk that is read and the chunk that is submitted, the
-/// command holds at most six chunks, the buffer of [`CHUNK_BYTES`] and one incomplete record of the
-/// input.
+/// Most waiting chunks. With the chunk being read and the chunk being submitted, the command holds
+/// at most six chunks, the buffer of [`CHUNK_BYTES`] and one incomplete record.
 const CHUNKS_AHEAD: usize = 4;
-/// The most bytes of a line of JSON for each byte of its record: an escape takes six for one, a
-/// header of six bytes takes 26, and the fields that only a reader is told take what is left.
+/// Most bytes of a JSON line per byte of its record: an escape takes six, a header of six bytes
+/// takes 26; the rest is for the fields of readers.
 const JSON_EXPANSION: usize = 8;
 
-/// A record, and the input up to its end.
 pub(super) struct Item {
     pub(super) record: Record,
     pub(super) upto: Prefix,
 }
 
-/// The input while the reading thread reads it.
 pub(super) struct Reading {
-    /// The records of the input, a few at a time, up to its end or to the first error.
+    /// Records up to the end of the input or the first error.
     pub(super) chunks: mpsc::Receiver<Vec<Result<Item, Failure>>>,
     unfinished: Unfinished,
 }
@@ -49,31 +46,25 @@ impl Reading {
     }
 }
 
-/// The beginning of a record whose end was not read yet.
+/// A record without its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rest {
-    /// The number of the record in the input, from 1.
+    /// Number of the record in the input, from 1.
     pub(super) number: u64,
-    /// The bytes that were read of it; at least one.
+    /// At least one.
     pub(super) bytes: usize,
 }
 
-/// The record whose end the reading thread waits for, shared with the command.
 type Unfinished = Arc<Mutex<Option<Rest>>>;
 
-/// The input of a command.
 pub(super) struct Input {
     source: Box<dyn Read + Send>,
     name: String,
-    /// How long it is, if that is known, in bytes.
+    /// Length in bytes. None for a pipe.
     pub(super) len: Option<u64>,
 }
 
 impl Input {
-    /// Opens what is to be appended.
-    ///
-    /// # Errors
-    /// If the file cannot be opened.
     pub(super) fn open(arguments: &AppendArguments) -> Result<Self, Failure> {
         match &arguments.file {
             Some(path) if path.as_os_str() != "-" => {
@@ -88,7 +79,7 @@ impl Input {
         }
     }
 
-    /// Reads it on a thread of its own: everything that follows `done`, with which it has to begin.
+    /// Starts the reading thread. The input has to begin with `done`, which is skipped.
     pub(super) fn read(self, format: Format, done: Prefix) -> Reading {
         let (chunks, received) = mpsc::channel(CHUNKS_AHEAD);
         let unfinished = Unfinished::default();
@@ -112,22 +103,20 @@ impl Input {
     }
 }
 
-/// How records follow one another in the input, and what each is given.
+/// How the input separates records, and what each record receives.
 #[derive(Clone, Debug)]
 pub(super) struct Format {
     input: InputFormat,
     delimiter: u8,
     key: Option<Bytes>,
-    /// The largest payload of a record of the log, in bytes.
+    /// In bytes.
     max_record_bytes: u32,
-    /// Whether a last record without an end is refused: it may still be written, and another run
-    /// would take what it becomes for what it was.
+    /// Whether a last record without an end is refused: the input may still grow, and a later run
+    /// would read a longer record under the same number.
     wants_ends: bool,
 }
 
 impl Format {
-    /// The format that the arguments ask for, for a log with this largest payload of a record, in
-    /// bytes.
     pub(super) fn of(arguments: &AppendArguments, max_record_bytes: u32) -> Self {
         let delimiter = if arguments.null { 0 } else { b'\n' };
         let key = arguments.key.clone().map(Bytes::from);
@@ -140,8 +129,7 @@ impl Format {
         }
     }
 
-    /// The most bytes of a record in the input, without its delimiter: a longer one is read no
-    /// further.
+    /// Most bytes of a record in the input, without its delimiter.
     fn longest(&self) -> usize {
         match self.input {
             InputFormat::Lines => self.max_record_bytes as usize,
@@ -151,7 +139,6 @@ impl Format {
         }
     }
 
-    /// The word for one record of the input.
     pub(super) fn unit(&self) -> &'static str {
         if self.delimiter == 0 { "record" } else { "line" }
     }
@@ -168,18 +155,16 @@ impl Format {
     }
 }
 
-/// Takes the input apart. It reads on only when it has passed on every complete record that it has
-/// read.
+/// Splits the input into records. It reads more input only after it has passed on every complete
+/// record of its buffer.
 struct Reader<R> {
     source: BufReader<R>,
     name: String,
     format: Format,
-    /// The input up to the end of the last record that was taken.
     at: Prefix,
-    /// The bytes behind `at` that were taken from the buffer of `source`. Invariant: at most one
-    /// more than [`Format::longest`], and none of them is a delimiter.
+    /// Bytes behind `at` that were taken from the buffer of `source`. Invariant: at most one more
+    /// than [`Format::longest`], and none is a delimiter.
     begun: Vec<u8>,
-    /// Whether the source said that nothing more comes.
     has_ended: bool,
     unfinished: Unfinished,
 }
@@ -189,21 +174,21 @@ impl<R: Read> Reader<R> {
         Self { source, name, format, at: Prefix::default(), begun: vec![], has_ended: false, unfinished }
     }
 
-    /// Passes over what was appended by an earlier run.
+    /// Skips the records that an earlier run appended.
     fn pass_over(&mut self, done: Prefix) -> Result<(), Failure> {
         while self.at.records < done.records && self.next_bytes()?.is_some() {}
         if self.at == done {
             return Ok(());
         }
         Err(Failure::new(format!(
-            "{} does not begin with the {} {}s that were appended before: go on with the same input",
+            "{} does not begin with the {} {}s that an earlier run appended: use the same input",
             self.name,
             done.records,
             self.format.unit()
         )))
     }
 
-    /// The next records, and the error of the record after them; nothing at the end. Waits only for
+    /// The next records, and the error of the record after them. Empty at the end. Waits only for
     /// the first record.
     fn chunk(&mut self) -> Vec<Result<Item, Failure>> {
         let begin = self.at.bytes;
@@ -230,10 +215,10 @@ impl<R: Read> Reader<R> {
 
     fn wrong(&self, number: u64, what: &str) -> Failure {
         let (name, unit) = (&self.name, self.format.unit());
-        Failure::new(format!("{name}, {unit} {number}: {what}; what comes before it was appended"))
+        Failure::new(format!("{name}, {unit} {number}: {what}; earlier {unit}s were appended"))
     }
 
-    /// The bytes of the next record, without what ends it; nothing at the end. Waits for them.
+    /// The next record without its delimiter. None at the end. Waits for input.
     fn next_bytes(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         loop {
             let complete = self.complete()?;
@@ -247,7 +232,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The bytes of the next record, if its end is in the buffer. Never waits.
+    /// The next record if its end is in the buffer. Never waits.
     fn complete(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         let (delimiter, longest) = (self.format.delimiter, self.format.longest());
         let room = longest + 1 - self.begun.len();
@@ -266,13 +251,12 @@ impl<R: Read> Reader<R> {
         Err(self.wrong(
             self.at.records + 1,
             &format!(
-                "it has more than {longest} bytes, and the log allows records of {limit}; split it, or create a log with a larger \
-                 --max-record-bytes"
+                "it has more than {longest} bytes, and the log allows records of {limit} bytes; split it, or create a log with a \
+                 larger --max-record-bytes"
             ),
         ))
     }
 
-    /// Waits for more input.
     fn read_on(&mut self) -> Result<(), Failure> {
         let rest = Rest { number: self.at.records + 1, bytes: self.begun.len() };
         self.waits_for((rest.bytes > 0).then_some(rest));
@@ -291,7 +275,7 @@ impl<R: Read> Reader<R> {
         *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner) = rest;
     }
 
-    /// A last record without an end. It counts, too, unless another run may go on behind it.
+    /// The last record without a delimiter. Refused if a later run may continue behind it.
     fn last(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         if self.begun.is_empty() {
             return Ok(None);
@@ -299,7 +283,7 @@ impl<R: Read> Reader<R> {
         if self.format.wants_ends {
             let (name, unit) = (&self.name, self.format.unit());
             return Err(Failure::new(format!(
-                "{name}: the last {unit} has no end and was left out; end it and run the command again, or append it \
+                "{name}: the last {unit} has no end and was skipped; end it and run the command again, or append it \
                  without --resume"
             )));
         }
@@ -335,7 +319,6 @@ mod tests {
         chunk.into_iter().map(|item| item.unwrap().record).collect()
     }
 
-    /// The records of the whole input.
     fn to_the_end<R: Read>(mut reader: Reader<R>) -> Vec<Record> {
         let chunks = std::iter::from_fn(|| Some(records(reader.chunk())).filter(|chunk| !chunk.is_empty()));
         chunks.flatten().collect()
@@ -390,12 +373,11 @@ mod tests {
         let Err(Failure::Message(wrong)) = &chunk[1] else { panic!("it is wrong") };
         assert!(wrong.starts_with("input, line 2: not a record"), "{wrong}");
     }
-    /// An input that comes in pieces. Each read of it may wait, so everything that was complete
-    /// before must have been passed on.
+    /// An input in pieces. It checks at each read that all complete records were passed on, because
+    /// the read may wait.
     struct Pieces {
         pieces: VecDeque<Vec<u8>>,
         delimiter: u8,
-        /// The records that were complete in the pieces that were read.
         complete: usize,
         passed_on: Rc<Cell<usize>>,
     }
@@ -414,8 +396,6 @@ mod tests {
         }
     }
 
-    /// The records of an input that comes in these pieces, each of which was passed on before the
-    /// next read.
     fn passed_on(pieces: &[&[u8]], format: (InputFormat, u8), buffer_bytes: usize) -> Vec<Record> {
         let count = Rc::new(Cell::new(0));
         let pieces = pieces.iter().filter(|piece| !piece.is_empty()).map(|piece| piece.to_vec()).collect();
@@ -440,7 +420,7 @@ mod tests {
             [(&b"a\n\nbc\nd\0e\nf"[..], b'\n'), (b"a\0\0b\nc\0d\0", 0), (b"\n\n\n", b'\n')]
         {
             let whole = to_the_end(reader(input, delimiter));
-            // A bit for each place at which the input may be cut.
+            // One bit per place at which the input may be cut.
             for cuts in 0..1_u32 << (input.len() - 1) {
                 let mut pieces = vec![];
                 let mut begin = 0;

@@ -1,4 +1,4 @@
-//! `seriatim append`: the lines of a file, a record each.
+//! `seriatim append`: appends the lines of a file, one record each.
 
 mod input;
 mod resume;
@@ -18,14 +18,14 @@ use super::signals::Signals;
 use crate::arguments::AppendArguments;
 use crate::output::{Failure, Outcome, Printer, note, progress, progress_of_bytes};
 
-/// How many appends are in flight at most. Together with the log's own window this bounds memory.
+/// Most appends in flight. With the log's window this bounds memory.
 const IN_FLIGHT: usize = 4096;
 
 pub(crate) async fn run(client: &Client, arguments: AppendArguments) -> Outcome {
     let earlier = arguments.resume.as_deref().map(Earlier::load).transpose()?;
     let mut options = match &earlier {
         _ if arguments.unordered => LogOptions::unordered(1),
-        // Another run goes on with it.
+        // A later run continues the session.
         Some(_) => LogOptions::default(),
         None => LogOptions::ending_when_dropped(),
     };
@@ -45,7 +45,7 @@ pub(crate) async fn run(client: &Client, arguments: AppendArguments) -> Outcome 
     Run::new(log, &arguments, appending, input, progress)?.finish().await
 }
 
-/// Says what is wrong before the first line is read.
+/// Checks the chosen shard before the first line is read.
 fn check_shard(log: &Log, shard: ShardId) -> Outcome {
     let order = log.entry().config.order;
     if order.places_by_position() {
@@ -58,16 +58,14 @@ fn check_shard(log: &Log, shard: ShardId) -> Outcome {
     Err(AppendError::NoSuchShard { shard, open: open.to_vec() }.into())
 }
 
-/// One run of the command.
 struct Run {
     log: Log,
     options: AppendOptions,
     unit: &'static str,
     reading: Reading,
     in_flight: VecDeque<(Append, Prefix)>,
-    /// Up to where everything is in the log, by this run or one before it.
+    /// The input whose records are all in the log, by this or an earlier run.
     done: Prefix,
-    /// How many records were submitted, by this run or one before it.
     submitted: u64,
     progress: Option<Progress>,
     printer: Printer,
@@ -77,13 +75,12 @@ struct Run {
     signals: Signals,
 }
 
-/// The event that comes next.
 enum Happening {
-    /// The oldest append that is in flight came to its end.
+    /// Outcome of the oldest append in flight.
     Outcome(Result<Receipt, AppendError>, Prefix),
-    /// More of the input is there; or it is over.
+    /// The next chunk of the input. None at its end.
     Input(Option<Vec<Result<Item, Failure>>>),
-    /// The command is to stop.
+    /// A signal to stop.
     Told,
 }
 
@@ -127,7 +124,6 @@ impl Run {
         self.tell_of_the_end()
     }
 
-    /// Submits the input to its end, and takes receipts as they come.
     async fn append_all(&mut self) -> Outcome {
         loop {
             match self.next(true).await? {
@@ -143,7 +139,6 @@ impl Run {
         }
     }
 
-    /// Waits for what is in flight.
     async fn await_the_rest(&mut self) -> Outcome {
         while !self.in_flight.is_empty() {
             match self.next(false).await? {
@@ -155,7 +150,7 @@ impl Run {
         Ok(())
     }
 
-    /// Waits for what happens next; what was printed is there before it waits.
+    /// The next event. Flushes the printed text before it waits.
     async fn next(&mut self, has_more: bool) -> Result<Happening, Failure> {
         let ready = tokio::select! {
             biased;
@@ -175,7 +170,7 @@ impl Run {
         let wants_more = has_more && self.in_flight.len() < IN_FLIGHT;
         let oldest = async {
             match self.in_flight.front_mut() {
-                // Receipts come in the order of the records, so the oldest is the one to wait for.
+                // Receipts come in the order of the records.
                 Some((append, _)) => append.await,
                 None => std::future::pending().await,
             }
@@ -191,8 +186,7 @@ impl Run {
         }
     }
 
-    /// Submits the next record. If that is not possible, the outcome of those before it comes
-    /// first.
+    /// Submits the next record. On failure it waits for the records before it.
     async fn submit(&mut self, item: Result<Item, Failure>) -> Outcome {
         let Item { record, upto } = match item {
             Ok(item) => item,
@@ -203,7 +197,7 @@ impl Run {
         };
         let log = self.log.clone();
         let mut submitting = pin!(log.submit_with(record, self.options));
-        // There may be no room before others are acknowledged: their receipts do not wait for that.
+        // A full window must not delay receipts.
         let submitted = loop {
             tokio::select! {
                 biased;
@@ -228,7 +222,6 @@ impl Run {
         }
     }
 
-    /// Takes note of what came of the record behind those that are done.
     fn record(&mut self, outcome: Result<Receipt, AppendError>, upto: Prefix) -> Outcome {
         let receipt = match outcome {
             Ok(receipt) => describe(&receipt),
@@ -248,7 +241,7 @@ impl Run {
         if self.prints_receipts { self.printer.line(receipt) } else { Ok(()) }
     }
 
-    /// The record is not in the log, and those behind it may be: the next run goes on with those.
+    /// The log lacks this record and may have later ones: the next run continues behind it.
     fn leave_out(&mut self, upto: Prefix) -> Failure {
         let failure = self.failed(upto, &AppendError::NotAppended);
         if let Some(progress) = &mut self.progress {
@@ -277,7 +270,7 @@ impl Run {
         ))
     }
 
-    /// The words about the record whose end was not read; none if there is no such record.
+    /// Empty if there is no such record.
     fn left_out_rest(&self) -> String {
         let unit = self.unit;
         self.reading.unfinished().map_or_else(String::new, |Rest { number, bytes }| {
@@ -286,10 +279,10 @@ impl Run {
     }
 
     fn how_to_go_on(&self) -> &'static str {
-        if self.progress.is_some() { "; run the same command again to go on" } else { "" }
+        if self.progress.is_some() { "; run the same command again to continue" } else { "" }
     }
 
-    /// On a terminal, how much it was; and what is missing after earlier runs.
+    /// Prints the rate on a terminal. Fails if earlier runs left records out.
     fn tell_of_the_end(&self) -> Outcome {
         let (began, before) = self.began;
         if !self.bar.is_hidden() {
@@ -301,8 +294,7 @@ impl Run {
         match self.progress.as_ref().map(Progress::left_out) {
             None | Some([]) => Ok(()),
             Some(left_out) => Err(Failure::new(format!(
-                "everything else is in the log, but these {}s are not, since they did not reach their shard in time: {}; \
-                 append them by themselves",
+                "the log has everything but these {}s, which did not reach their shard in time: {}; append them separately",
                 self.unit,
                 left_out.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
             ))),

@@ -1,8 +1,8 @@
-//! How far an append came, kept in a file, so that another run goes on where it was interrupted.
+//! Progress of an append in a file, so that a later run continues an interrupted one.
 //!
 //! The file names the session before the first record is submitted, and the number of the first
-//! record that was not seen acknowledged. It may be older than what was acknowledged: what the next
-//! run submits again under the same numbers is stored once.
+//! record without an acknowledgement. It may be older than the acknowledgements: records that the
+//! next run submits again under the same numbers are stored once.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -14,22 +14,19 @@ use seriatim_client::{Log, SessionId};
 
 use crate::output::{Failure, Outcome};
 
-/// How often the file is written while records are acknowledged.
+/// Interval between writes of the file.
 const SAVE_EVERY: Duration = Duration::from_millis(500);
 
-/// The beginning of an input, and what is needed to know it again.
+/// A prefix of an input, with a checksum that identifies it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Prefix {
-    /// How many records it has.
     pub(super) records: u64,
-    /// How long it is.
     pub(super) bytes: u64,
-    /// The checksum of these bytes.
     checksum: u32,
 }
 
 impl Prefix {
-    /// Adds a record, with what ends it.
+    /// Adds a record with its delimiter.
     pub(super) fn add(&mut self, raw: &[u8]) {
         self.records += 1;
         self.bytes += raw.len() as u64;
@@ -37,41 +34,34 @@ impl Prefix {
     }
 }
 
-/// The content of the file, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
     log: String,
-    /// Another log may have the name now.
+    /// A deleted log's name may belong to another log.
     log_id: u64,
     session: String,
-    /// The number within the session of the first record behind `done`.
+    /// Number, in the session, of the first record behind `done`.
     number: u64,
     done: Prefix,
-    /// The records of `done` that are not in the log, counted from 1.
+    /// Records of `done` that are not in the log, from 1.
     left_out: Vec<u64>,
 }
 
-/// The file of a run.
 pub(super) struct Progress {
     path: PathBuf,
     saved: Saved,
-    /// The content that this run wrote last.
+    /// Content of the last write of this run.
     written: Option<Saved>,
     saved_at: Instant,
 }
 
-/// The progress that an earlier run left.
 pub(super) struct Earlier {
     path: PathBuf,
     saved: Option<Saved>,
 }
 
 impl Earlier {
-    /// Reads the file, if there is one.
-    ///
-    /// # Errors
-    /// If it cannot be read, or is something else.
     pub(super) fn load(path: &Path) -> Result<Self, Failure> {
         let failed = |cause: String| Failure::new(format!("{}: {cause}", path.display()));
         let saved = match fs::read(path) {
@@ -84,37 +74,30 @@ impl Earlier {
         Ok(Self { path: path.to_owned(), saved })
     }
 
-    /// The session to go on with, and the number of the next record.
-    ///
-    /// # Errors
-    /// If the file does not name a session.
+    /// The session to continue, and the number of its next record.
     pub(super) fn session(&self) -> Result<Option<(SessionId, u64)>, Failure> {
         let Some(saved) = &self.saved else { return Ok(None) };
         let session = saved.session.parse().map_err(|_| {
-            Failure::new(format!("{}: '{}' is no session", self.path.display(), saved.session))
+            Failure::new(format!("{}: '{}' is not a session id", self.path.display(), saved.session))
         })?;
         Ok(Some((session, saved.number)))
     }
 
-    /// Begins, or goes on, once the log is open: its session is kept before anything is submitted.
-    ///
-    /// # Errors
-    /// If the file is of another log, the log gives no session in time, or the file cannot be
-    /// written.
+    /// Continues or begins once the log is open. Saves the session before the first append.
     pub(super) async fn begin(self, log: &Log) -> Result<Progress, Failure> {
         let (name, id) = (log.name().to_owned(), log.entry().id.0);
         if let Some(saved) =
             self.saved.as_ref().filter(|saved| (saved.log.as_str(), saved.log_id) != (&*name, id))
         {
             return Err(Failure::new(format!(
-                "{} tells of a log '{}' that is another one: remove the file to append everything to this one",
+                "{} belongs to another log named '{}': remove the file to append the whole input to this log",
                 self.path.display(),
                 saved.log
             )));
         }
         let Some((session, number)) = log.session().await else {
             return Err(Failure::new(format!(
-                "the log '{name}' gives no session at present, or has forgotten the one in {}",
+                "the log '{name}' opens no session at present, or has forgotten the session in {}",
                 self.path.display()
             )));
         };
@@ -132,26 +115,21 @@ impl Earlier {
 }
 
 impl Progress {
-    /// The part of the input that is done.
     pub(super) fn done(&self) -> Prefix {
         self.saved.done
     }
 
-    /// The records that are not in the log, counted from 1.
+    /// Records that are not in the log, from 1.
     pub(super) fn left_out(&self) -> &[u64] {
         &self.saved.left_out
     }
 
-    /// The next record is in the log.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub(super) fn acknowledged(&mut self, upto: Prefix) -> Outcome {
         self.pass(upto);
         if self.saved_at.elapsed() >= SAVE_EVERY { self.save() } else { Ok(()) }
     }
 
-    /// The next record is not in the log, and never will be under its number.
+    /// The next record never will be in the log under its number.
     pub(super) fn leaves_out(&mut self, upto: Prefix) {
         self.pass(upto);
         self.saved.left_out.push(upto.records);
@@ -163,23 +141,20 @@ impl Progress {
         self.saved.number += 1;
     }
 
-    /// Writes the file, unless it is up to date.
-    ///
-    /// # Errors
-    /// If it cannot be written.
+    /// Writes the file if it is out of date.
     pub(super) fn save(&mut self) -> Outcome {
         if self.written.as_ref() == Some(&self.saved) {
             return Ok(());
         }
         self.write().map_err(|cause| {
             Failure::new(format!(
-                "{}: {cause}; records are appended that it does not tell of",
+                "{}: {cause}; the log has acknowledged records that this file does not list",
                 self.path.display()
             ))
         })
     }
 
-    /// Writes the file atomically: after a crash it has the new or the old contents.
+    /// Replaces the file atomically.
     fn write(&mut self) -> io::Result<()> {
         let text = serde_json::to_string(&self.saved)?;
         let mut beside = self.path.clone().into_os_string();
@@ -189,7 +164,7 @@ impl Progress {
         file.write_all(b"\n")?;
         file.sync_all()?;
         fs::rename(&beside, &self.path)?;
-        // Until the directory says so, a power cut leaves the old file, or none.
+        // Before the directory is synced, a power cut leaves the old file or none.
         let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
         File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
         (self.written, self.saved_at) = (Some(self.saved.clone()), Instant::now());

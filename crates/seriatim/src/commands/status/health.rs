@@ -1,5 +1,5 @@
-//! Which nodes and logs are well, which are not, and why: judged by what nodes say of themselves
-//! and of each other, and by whether logs get on.
+//! Judges nodes and logs by the reports of nodes about themselves and each other, and by the
+//! progress of logs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,13 +11,13 @@ use seriatim_model::{RetiredShard, ShardId, limits::CONDITION_LOGS};
 use super::super::admin::drain;
 use super::Cluster;
 
-/// For how long a log may get nowhere before it is told of. Nodes look once a second.
+/// Stall after which a log is reported. Nodes check once a second.
 const STANDS_AFTER: Duration = Duration::from_secs(3);
 
-/// A journal whose writes take so many times as long as is usual in its cluster is worth a word.
+/// A journal is slow if its writes take this many times the usual time of the cluster.
 const SLOW: u64 = 10;
 
-/// How something is: one word, whether that is well, and the reasons.
+/// A state in one word, whether it is well, and the reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Health {
     pub(super) state: &'static str,
@@ -35,28 +35,24 @@ impl Health {
     }
 }
 
-/// How everything is.
 #[derive(Debug)]
 pub(super) struct Judgement {
     pub(super) has_register: bool,
-    /// In the order of the cluster's nodes.
     pub(super) nodes: Vec<Health>,
-    /// In the order of its logs.
     pub(super) logs: Vec<LogHealth>,
 }
 
-/// How a log is, by the word of the nodes that have something of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogHealth {
     pub(super) health: Health,
-    /// How long ago the oldest that is not stable was taken, if there is any and a node tells.
+    /// Age of the oldest acknowledged append that is not stable. None if there is no such append,
+    /// or no node reports it.
     pub(super) lag: Option<Duration>,
-    /// The bytes that its files take on all nodes that tell.
+    /// Bytes of the log's files on all reporting nodes.
     pub(super) bytes: Option<u64>,
 }
 
 impl Judgement {
-    /// Whether there is nothing that an operator should look at.
     pub(super) fn is_well(&self) -> bool {
         let logs = self.logs.iter().map(|log| &log.health);
         self.has_register && self.nodes.iter().chain(logs).all(|health| health.is_well)
@@ -92,7 +88,7 @@ pub(super) fn judge(cluster: &Cluster) -> Judgement {
     Judgement { has_register: cluster.has_register, nodes, logs }
 }
 
-/// Which nodes are taken for gone, and by which.
+/// The suspected nodes, each with the nodes that suspect it.
 fn suspicions(cluster: &Cluster) -> BTreeMap<NodeId, Vec<NodeId>> {
     let mut suspected: BTreeMap<NodeId, Vec<NodeId>> = BTreeMap::new();
     for (by, condition) in &cluster.nodes {
@@ -103,7 +99,7 @@ fn suspicions(cluster: &Cluster) -> BTreeMap<NodeId, Vec<NodeId>> {
     suspected
 }
 
-/// How long journal writes usually take on these nodes, in microseconds: the lower median.
+/// Usual time of a journal write, in microseconds: the lower median.
 fn usual_write<'a>(conditions: impl Iterator<Item = &'a Condition>) -> u64 {
     let mut times: Vec<u64> =
         conditions.map(|condition| condition.journal_write_us).filter(|us| *us > 0).collect();
@@ -112,47 +108,46 @@ fn usual_write<'a>(conditions: impl Iterator<Item = &'a Condition>) -> u64 {
 }
 
 fn judge_node(condition: Option<&Condition>, suspected_by: &[NodeId], usual_us: u64) -> Health {
-    let Some(condition) = condition else { return Health::unwell("down", vec!["does not answer".into()]) };
+    let Some(condition) = condition else { return Health::unwell("down", vec!["not responding".into()]) };
     let mut reasons = vec![];
     let mut state = None;
     match condition.ailment {
         Some(Ailment::DiskStalled) => {
             state = Some("stalled");
-            reasons.push("a write of its disk does not end: look at the disk".to_owned());
+            reasons.push("a disk write does not end: check the disk".to_owned());
         }
         Some(Ailment::Stuck) => {
             state = Some("stalled");
-            reasons.push("it does not get through a single step".to_owned());
+            reasons.push("it makes no progress: a single step does not end".to_owned());
         }
         Some(Ailment::DiskFull | Ailment::Unheard) | None => {}
     }
     if condition.has_full_disk {
-        let left = condition.free_bytes.map_or(String::new(), |bytes| format!(", {} MiB left", bytes >> 20));
-        let wanted =
-            condition.wanted_bytes.map(|bytes| format!(" until {} MiB are", bytes.div_ceil(1 << 20)));
-        let until = wanted.unwrap_or_default();
-        reasons.push(format!("disk full{left}: make room, it takes no records{until}"));
+        let left = condition.free_bytes.map_or(String::new(), |bytes| format!("{} MiB free, ", bytes >> 20));
+        let wanted = condition.wanted_bytes;
+        let until = wanted.map(|bytes| format!("appends here resume at {} MiB", bytes.div_ceil(1 << 20)));
+        let until = until.unwrap_or_else(|| "appends here are blocked".to_owned());
+        reasons.push(format!("disk full: {left}{until}; make room"));
         state = state.or(Some("full"));
     }
     if let Some(percent) = condition.free_percent.filter(|_| !condition.has_full_disk) {
         let left = condition.free_bytes.map_or(String::new(), |bytes| format!(", {} MiB", bytes >> 20));
         let until = condition.full_in_s.map_or(String::new(), |seconds| {
             let time = HumanDuration(Duration::from_secs(seconds));
-            format!(", it is full in about {time} at the present rate")
+            format!(", it will be full in about {time} at the present rate")
         });
         reasons.push(format!("{percent} % of its disk is free{left}: make room{until}"));
     }
     if !suspected_by.is_empty() {
-        reasons.push(format!("node {} takes it for gone", listed(suspected_by)));
+        reasons.push(format!("suspected by {}", named(suspected_by)));
         state = state.or(Some("suspected"));
     }
     if !condition.suspects.is_empty() {
-        reasons.push(format!("takes node {} for gone", listed(&condition.suspects)));
+        reasons.push(format!("suspects {}", named(&condition.suspects)));
     }
     if usual_us > 0 && condition.journal_write_us >= SLOW * usual_us {
-        let (took, times) = (condition.journal_write_us / 1000, condition.journal_write_us / usual_us);
-        let text = format!("slow disk: a journal write takes {took} ms, {times} times as long as usual here");
-        reasons.push(text);
+        let (took, usual) = (condition.journal_write_us / 1000, usual_us as f64 / 1000.0);
+        reasons.push(format!("disk is slow: journal writes take {took} ms (normally {usual:.1} ms)"));
     }
     match state {
         Some(state) => Health::unwell(state, reasons),
@@ -160,12 +155,11 @@ fn judge_node(condition: Option<&Condition>, suspected_by: &[NodeId], usual_us: 
     }
 }
 
-/// The logs that have something on a node.
 fn logs_of(cluster: &Cluster, node: NodeId) -> Vec<&LogEntry> {
     cluster.logs.iter().map(|log| &log.entry).filter(|entry| !parting::is_rid_of(entry, node)).collect()
 }
 
-/// The nodes that stay and can be given roles: they answer, and have room.
+/// The responding nodes that stay and have room.
 fn able(cluster: &Cluster) -> BTreeSet<NodeId> {
     let stays = |node: &NodeId| !cluster.partings.contains_key(node);
     let has_room = |condition: &Condition| !condition.has_full_disk;
@@ -173,18 +167,17 @@ fn able(cluster: &Cluster) -> BTreeSet<NodeId> {
     able.map(|(node, _)| node.node).filter(stays).collect()
 }
 
-/// A node that others take over from. When they have, nothing is missing without it. While they
-/// cannot, that is not well.
+/// Judges a draining node. A fully drained node is well even if it is down; an obstacle is not.
 fn judge_drained(mut health: Health, left: usize, obstacles: &[String]) -> Health {
     if left > 0 {
         let logs = if left == 1 { "1 log".to_owned() } else { format!("{left} logs") };
-        health.reasons.insert(0, format!("others are to take over what it has of {logs}"));
+        health.reasons.insert(0, format!("{logs} left to move"));
         if !obstacles.is_empty() {
-            health.reasons.insert(1, format!("it cannot leave yet: {}", drain::in_short(obstacles)));
+            health.reasons.insert(1, format!("it cannot be drained yet: {}", drain::in_short(obstacles)));
             health.is_well = false;
         }
     } else {
-        health.reasons.insert(0, "it has nothing any more, and can be stopped and removed".to_owned());
+        health.reasons.insert(0, "fully drained: stop it, then run 'seriatim admin remove'".to_owned());
         health.is_well = true;
     }
     if health.state == "up" {
@@ -193,11 +186,13 @@ fn judge_drained(mut health: Health, left: usize, obstacles: &[String]) -> Healt
     health
 }
 
-fn listed(nodes: &[NodeId]) -> String {
-    nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+fn named(nodes: &[NodeId]) -> String {
+    let plural = if nodes.len() == 1 { "" } else { "s" };
+    let numbers = nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    format!("node{plural} {numbers}")
 }
 
-/// The word of each node about itself; none of a node that does not answer.
+/// The condition of each node. None for a node that does not respond.
 type Conditions<'a> = BTreeMap<NodeId, Option<&'a Condition>>;
 
 fn judge_log(cluster: &Cluster, log: &LogStatus, ailing: &BTreeMap<NodeId, &'static str>) -> LogHealth {
@@ -208,7 +203,7 @@ fn judge_log(cluster: &Cluster, log: &LogStatus, ailing: &BTreeMap<NodeId, &'sta
         let told = condition.iter().flat_map(|condition| &condition.logs);
         for told in told.filter(|told| told.log == log.entry.id) {
             bytes = told.bytes.map(|more| bytes.unwrap_or(0) + more).or(bytes);
-            // One that is left out stands, and nobody waits for it.
+            // A node outside of the view stalls, and no append waits for it.
             if told.sequences && members.contains(&node.node) {
                 stands = stands.max(Duration::from_millis(told.stands_ms));
                 lag = lag.max(Duration::from_millis(told.lag_ms));
@@ -228,7 +223,7 @@ fn judge_log(cluster: &Cluster, log: &LogStatus, ailing: &BTreeMap<NodeId, &'sta
     LogHealth { health, lag: (!lag.is_zero()).then_some(lag), bytes }
 }
 
-/// Why the view leaves nodes out, and until when, by the word of the node that formed it.
+/// Why and until when the view leaves nodes out, as its founder reports.
 fn left_out(told: &Conditions<'_>, entry: &LogEntry, ailing: &BTreeMap<NodeId, &'static str>) -> Vec<String> {
     let all = told.values().flatten().flat_map(|condition| &condition.left_out);
     let of_log = all.filter(|left_out| left_out.log == entry.id);
@@ -247,29 +242,27 @@ fn left_out_in_words(left_out: &LeftOut, state: Option<&str>) -> String {
     format!("node {node} was left out {} s ago{why}; {until}", ago_ms / 1000)
 }
 
-/// The replicas of shards that the view names, and that do not hold everything by their nodes' own
-/// word.
+/// Shard replicas of the view that are catching up.
 fn incomplete(told: &Conditions<'_>, entry: &LogEntry) -> Vec<String> {
     let mut reasons = vec![];
     for members in entry.view.iter().flat_map(|view| &view.shards) {
         let nodes = members.replicas.iter().map(|member| member.node);
         let nodes: Vec<NodeId> = nodes.filter(|node| lacks_some(told, entry, members.shard, *node)).collect();
         if !nodes.is_empty() {
-            let (shard, nodes) = (members.shard, listed(&nodes));
-            reasons.push(format!("shard {shard}: node {nodes} does not hold everything yet"));
+            let (shard, verb) = (members.shard, if nodes.len() == 1 { "is" } else { "are" });
+            reasons.push(format!("shard {shard}: {} {verb} catching up", named(&nodes)));
         }
     }
     reasons
 }
 
-/// The retired shards with fewer whole copies than the log is to have of each shard, by the nodes'
-/// own word.
+/// Retired shards with fewer whole copies than the log's number of replicas.
 fn retired(told: &Conditions<'_>, entry: &LogEntry, ailing: &BTreeMap<NodeId, &'static str>) -> Vec<String> {
     let shards = entry.view.iter().flat_map(|view| &view.retired);
     shards.filter_map(|retired| copies_of(told, entry, retired, ailing)).collect()
 }
 
-/// The shortage of whole copies of a retired shard, in words; None if there are enough.
+/// The shortage of whole copies of a retired shard. None if there are enough.
 fn copies_of(
     told: &Conditions<'_>,
     entry: &LogEntry,
@@ -287,50 +280,48 @@ fn copies_of(
     if !whole.is_empty() {
         let others = meant.iter().filter(|node| !whole.contains(node));
         let others = others.map(|node| format!(", node {node} {}", on(*node).in_words()));
-        let (count, nodes, others) = (whole.len(), listed(&whole), others.collect::<String>());
+        let (count, nodes, others) = (whole.len(), named(&whole), others.collect::<String>());
         return Some(format!(
-            "shard {shard} is retired: {count} of {wanted} whole copies, on node {nodes}{others}"
+            "shard {shard} is retired: {count} of {wanted} whole copies, on {nodes}{others}"
         ));
     }
     let there: Vec<NodeId> = meant.iter().filter(|node| !ailing.contains_key(node)).copied().collect();
     Some(match &there[..] {
         [] => {
             let (nodes, until) = (without(&meant, &[], ailing), retired.until);
-            format!("shard {shard} is retired{nodes}: reads of its positions, which lie below {until}, wait")
+            format!("shard {shard} is retired{nodes}: reads of its positions below {until} are blocked")
         }
         there => format!(
-            "shard {shard} is retired, and node {} does not hold everything of it: reads of the rest wait; 'seriatim admin \
-             recover {name}' tells what that is",
-            listed(there)
+            "shard {shard} is retired, and {} {} only a part of it: reads of the rest are blocked; 'seriatim admin recover \
+             {name}' shows the rest",
+            named(there),
+            if there.len() == 1 { "holds" } else { "hold" }
         ),
     })
 }
 
-/// The state of a shard's replica on a node, by the node's own word.
+/// State of a shard's replica, as its node reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReplicaOn {
-    /// The node does not answer.
     Unknown,
-    /// The node does not say whether it has a replica: an earlier build, or a node of many logs.
+    /// The node reports no replicas: an earlier build, or a node with many logs.
     Untold,
-    /// The node has no replica.
     None,
-    /// The replica lacks a part of the shard.
+    /// It lacks a part of the shard.
     Incomplete,
-    /// The replica has everything of the shard.
     Whole,
 }
 
 impl ReplicaOn {
-    /// Whether the copy counts as whole. A node that does not say whether it has a replica is
-    /// believed to have one if it is `meant` to.
+    /// Whether the copy counts as whole. A node that reports no replicas counts if it is `meant` to
+    /// have one.
     fn is_whole(self, meant: bool) -> bool {
         self == Self::Whole || self == Self::Untold && meant
     }
 
     fn in_words(self) -> &'static str {
         match self {
-            Self::Unknown => "does not answer",
+            Self::Unknown => "is not responding",
             Self::None => "has no copy",
             Self::Incomplete => "lacks a part",
             Self::Untold | Self::Whole => "has everything",
@@ -338,7 +329,6 @@ impl ReplicaOn {
     }
 }
 
-/// Whether a node is there, and has not all that its replica of a shard should have.
 fn lacks_some(told: &Conditions<'_>, entry: &LogEntry, shard: ShardId, node: NodeId) -> bool {
     matches!(replica_on(told, entry, shard, node), ReplicaOn::None | ReplicaOn::Incomplete)
 }
@@ -368,18 +358,20 @@ fn judge_progress(
         return Health::unwell("unavailable", vec![why.clone()]);
     }
     let Some(view) = entry.view.as_ref().filter(|view| open >= view.sequencers.len()) else {
-        let for_long = if seconds > 0 { format!(", for {seconds} s") } else { String::new() };
-        let reason = format!("its sequencing replicas take part in no view{for_long}: appends wait");
+        let for_long = if seconds > 0 { format!(" for {seconds} s") } else { String::new() };
+        let reason = format!("no active view{for_long}, appends are blocked");
         return Health::unwell("changing view", vec![reason]);
     };
     let full = |node: &NodeId| ailing.get(node) == Some(&"full");
     let nodes: Vec<NodeId> = view.sequencers.iter().map(|member| member.node).filter(full).collect();
     let with_room = view.sequencers.len() - nodes.len();
     if !nodes.is_empty() && (with_room as u32) < entry.config.min_sequencers.min(entry.config.sequencers) {
-        return Health::unwell("full", vec![format!("appends wait for room on node {}", listed(&nodes))]);
+        let (disks, are) = if nodes.len() == 1 { ("disk", "is") } else { ("disks", "are") };
+        let reason = format!("appends are blocked, the {disks} of {} {are} full", named(&nodes));
+        return Health::unwell("full", vec![reason]);
     }
     if stands >= STANDS_AFTER {
-        let reason = format!("nothing became stable for {seconds} s, although records wait");
+        let reason = format!("no progress for {seconds} s, although records wait");
         return Health::unwell("stalled", vec![reason]);
     }
     match missing(entry, open, ailing) {
@@ -388,7 +380,7 @@ fn judge_progress(
     }
 }
 
-/// The nodes of `meant` that are not `there`, each with its state if it is ailing, for a person.
+/// The nodes of `meant` that are not `there`, each with its state if it is ailing.
 fn without(meant: &[NodeId], there: &[NodeId], ailing: &BTreeMap<NodeId, &'static str>) -> String {
     let away = meant.iter().filter(|node| !there.contains(node));
     let away: Vec<String> = away
@@ -400,8 +392,7 @@ fn without(meant: &[NodeId], there: &[NodeId], ailing: &BTreeMap<NodeId, &'stati
     if away.is_empty() { String::new() } else { format!(", without node {}", away.join(", ")) }
 }
 
-/// The things that a log does without: how many of its replicas, and which nodes, and how those
-/// are.
+/// The missing replicas of a log, with their nodes.
 fn missing(entry: &LogEntry, open: usize, ailing: &BTreeMap<NodeId, &'static str>) -> Vec<String> {
     let Some(view) = &entry.view else { return vec![] };
     let config = &entry.config;
@@ -438,13 +429,13 @@ mod tests {
         let usual = usual_write(all.iter());
         assert_eq!(usual, 800);
         let slow = judge_node(Some(&all[0]), &[], usual);
-        let text = "slow disk: a journal write takes 9 ms, 11 times as long as usual here";
+        let text = "disk is slow: journal writes take 9 ms (normally 0.8 ms)";
         assert_eq!((slow.state, slow.is_well, &slow.reasons[..]), ("up", true, &[text.to_owned()][..]));
         assert_eq!(judge_node(Some(&all[1]), &[], usual), Health::well("up"));
         assert_eq!(usual_write([takes(0)].iter()), 0, "nothing was written yet");
     }
 
-    /// A log of three sequencing replicas and one shard of two, with these nodes in its view.
+    /// A log with three sequencing replicas and one shard of two, and these nodes in its view.
     fn log(nodes: &[u32]) -> LogEntry {
         use seriatim_model::{Incarnation, Member, Placement, ShardId, ShardMembers, View, ViewNumber};
         let member = |node: &u32| Member { node: NodeId(*node), incarnation: Incarnation(1) };
@@ -488,7 +479,7 @@ mod tests {
         };
         assert_eq!(judge(&whole, 3, 0, &none), ("ok", String::new()));
         assert_eq!(judge(&whole, 3, 2, &none).0, "ok", "a moment is nothing");
-        let text = "nothing became stable for 12 s, although records wait";
+        let text = "no progress for 12 s, although records wait";
         assert_eq!(judge(&whole, 3, 12, &none), ("stalled", text.into()));
         let (state, why) = judge(&whole, 2, 7, &none);
         assert!(state == "changing view" && why.contains("for 7 s"), "{state}: {why}");
@@ -507,13 +498,15 @@ mod tests {
         assert_eq!(health.reasons[1], "shard 0: 1 of 2 replicas, without node 2 (down)");
         let full = BTreeMap::from([(NodeId(1), "full"), (NodeId(2), "full")]);
         let health = judge_progress(&log(&[1, 2, 3]), 3, Duration::ZERO, &full);
-        assert_eq!((health.state, &health.reasons[0][..]), ("full", "appends wait for room on node 1, 2"));
+        assert_eq!(
+            (health.state, &health.reasons[0][..]),
+            ("full", "appends are blocked, the disks of nodes 1, 2 are full")
+        );
         let one = BTreeMap::from([(NodeId(1), "full")]);
         assert!(judge_progress(&log(&[1, 2, 3]), 3, Duration::ZERO, &one).is_well, "two have room");
     }
 
-    /// A node that says that it has a replica of shard 1 of the log, whole or not, or that it has
-    /// none.
+    /// A node whose replica of shard 1 is whole or not. None: it has no replica.
     fn with_replica(is_whole: Option<bool>) -> Condition {
         let (log, shard) = (seriatim_model::LogId(1), ShardId(1));
         let shards = is_whole.map(|_| shard).into_iter().collect();
@@ -546,9 +539,9 @@ mod tests {
         assert_eq!(judge([whole, whole, None], &[]), "");
         assert_eq!(judge([whole, part, None], &[]), one("lacks a part"));
         assert_eq!(judge([whole, None, None], &[]), one("has no copy"));
-        assert_eq!(judge([whole, whole, None], &[2]), one("does not answer"));
+        assert_eq!(judge([whole, whole, None], &[2]), one("is not responding"));
         assert_eq!(judge([whole, part, whole], &[]), "", "a copy counts wherever it is");
-        assert!(judge([None, part, None], &[]).contains("node 1, 2 does not hold everything of it"));
+        assert!(judge([None, part, None], &[]).contains("nodes 1, 2 hold only a part of it"));
         assert!(
             judge([whole, part, None], &[1, 2]).contains("without node 1 (down), 2 (down): reads of its")
         );
@@ -559,11 +552,11 @@ mod tests {
         let left_out = LeftOut {
             node: NodeId(8),
             ago_ms: 40_200,
-            why: "it has not answered for 107 ms".into(),
+            why: "no heartbeat for 107 ms".into(),
             back_in_ms: Some(14_100),
             ..LeftOut::default()
         };
-        let told = "node 8 was left out 40 s ago (it has not answered for 107 ms); it is taken back";
+        let told = "node 8 was left out 40 s ago (no heartbeat for 107 ms); it is taken back";
         assert_eq!(left_out_in_words(&left_out, None), format!("{told} within 15 s"));
         assert_eq!(left_out_in_words(&left_out, Some("down")), format!("{told} when it answers"));
         assert_eq!(left_out_in_words(&left_out, Some("full")), format!("{told} when its disk has room"));
@@ -581,8 +574,7 @@ mod tests {
             ..Condition::default()
         };
         let health = judge_node(Some(&little), &[], 0);
-        let text =
-            "12 % of its disk is free, 40 MiB: make room, it is full in about 3 minutes at the present rate";
+        let text = "12 % of its disk is free, 40 MiB: make room, it will be full in about 3 minutes at the present rate";
         assert_eq!((health.state, health.is_well, &health.reasons[0][..]), ("up", true, text));
     }
 
@@ -591,26 +583,27 @@ mod tests {
         let up = || judge_node(Some(&takes(0)), &[], 0);
         let goes_on = judge_drained(up(), 2, &[]);
         assert_eq!((goes_on.state, goes_on.is_well, goes_on.reasons.len()), ("draining", true, 1));
-        let blocked = judge_drained(up(), 1, &["the log 'x' needs 3 nodes".to_owned()]);
+        let blocked = judge_drained(up(), 1, &["log 'x' needs 3 nodes".to_owned()]);
         assert_eq!((blocked.state, blocked.is_well), ("draining", false));
-        assert_eq!(blocked.reasons[1], "it cannot leave yet: the log 'x' needs 3 nodes");
+        assert_eq!(blocked.reasons[1], "it cannot be drained yet: log 'x' needs 3 nodes");
         assert!(judge_drained(up(), 0, &[]).is_well);
     }
 
     #[test]
     fn the_worst_of_a_node_is_its_state_and_all_of_it_is_told() {
-        assert_eq!(judge_node(None, &[], 0), Health::unwell("down", vec!["does not answer".into()]));
+        assert_eq!(judge_node(None, &[], 0), Health::unwell("down", vec!["not responding".into()]));
         let full = Condition { has_full_disk: true, free_bytes: Some(3 << 20), ..Condition::default() };
-        let told = "disk full, 3 MiB left: make room, it takes no records";
-        assert_eq!(judge_node(Some(&full), &[], 0), Health::unwell("full", vec![told.into()]));
+        let told = "disk full: 3 MiB free, appends here";
+        let blocked = format!("{told} are blocked; make room");
+        assert_eq!(judge_node(Some(&full), &[], 0), Health::unwell("full", vec![blocked]));
         let tells = Condition { wanted_bytes: Some((97 << 20) + 1), ..full.clone() };
-        assert_eq!(judge_node(Some(&tells), &[], 0).reasons, [format!("{told} until 98 MiB are")]);
+        assert_eq!(judge_node(Some(&tells), &[], 0).reasons, [format!("{told} resume at 98 MiB; make room")]);
         let stalled = Condition { ailment: Some(Ailment::DiskStalled), ..full };
         let health = judge_node(Some(&stalled), &[NodeId(1), NodeId(2)], 0);
         assert_eq!((health.state, health.reasons.len()), ("stalled", 3));
-        assert_eq!(health.reasons[2], "node 1, 2 takes it for gone");
+        assert_eq!(health.reasons[2], "suspected by nodes 1, 2");
         let suspects = Condition { suspects: vec![NodeId(2), NodeId(3)], ..Condition::default() };
         let health = judge_node(Some(&suspects), &[], 0);
-        assert!(health.is_well && health.reasons == ["takes node 2, 3 for gone"], "{health:?}");
+        assert!(health.is_well && health.reasons == ["suspects nodes 2, 3"], "{health:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! `seriatim status`: how everything is, by its own word, and whether that is well.
+//! `seriatim status`: the health of nodes and logs.
 
 mod health;
 mod presentation;
@@ -12,26 +12,25 @@ use super::connect;
 use crate::arguments::StatusArguments;
 use crate::output::{Failure, Outcome, print_line};
 
-/// How long the register has to answer before the nodes are asked what they know.
+/// Time for the register to answer before the nodes are asked.
 const REGISTER_WITHIN: Duration = Duration::from_secs(2);
-/// How often it is looked whether everything is well.
+/// Interval between looks of `--wait`.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Everything that is known at one moment.
+/// The cluster at one moment.
 #[derive(Debug)]
 struct Cluster {
-    /// Whether the register answered.
     has_register: bool,
     nodes: Vec<(NodeStatus, Option<Condition>)>,
     logs: Vec<LogStatus>,
-    /// The nodes that do not stay.
+    /// Nodes that drain or were removed.
     partings: Partings,
 }
 
-/// Prints how everything is, once or again and again.
+/// Prints the status once, or repeatedly.
 ///
 /// # Errors
-/// Nothing is printed about it if something is not well: only the exit status tells.
+/// If something is wrong. The error has no text: the exit status tells it.
 pub(crate) async fn run(server: &str, arguments: StatusArguments) -> Outcome {
     let waits_until = arguments.wait.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let mut connected = None;
@@ -44,7 +43,7 @@ pub(crate) async fn run(server: &str, arguments: StatusArguments) -> Outcome {
             },
         };
         let cluster = match looked {
-            // It may be this node that is being started.
+            // The node to connect to may still start.
             Err(_) if may_wait(waits_until) => {
                 tokio::time::sleep(LOOK_EVERY).await;
                 continue;
@@ -91,7 +90,7 @@ async fn look(client: &Client) -> Result<Cluster, Failure> {
     for log in asked {
         logs.push(log.await?);
     }
-    // A register of an earlier build does not understand the question.
+    // A register of an earlier build does not know this request.
     let partings = match has_register {
         true => timeout(REGISTER_WITHIN, client.partings()).await.ok().and_then(Result::ok),
         false => None,
@@ -99,7 +98,7 @@ async fn look(client: &Client) -> Result<Cluster, Failure> {
     Ok(Cluster { has_register, nodes, logs, partings: partings.unwrap_or_default() })
 }
 
-/// All nodes, each with what it says of itself if it answers.
+/// All nodes, each with its condition if it responds.
 async fn conditions(
     client: &Client,
     nodes: Vec<NodeStatus>,

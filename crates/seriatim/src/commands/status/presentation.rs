@@ -1,4 +1,4 @@
-//! How the state of a cluster is shown, to people and to programs.
+//! The status of a cluster, for people and programs.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::health::{Health, Judgement, LogHealth};
 use crate::commands::{log, windows};
 use crate::output::print_line;
 
-/// The characters that clear a terminal.
+/// Clears a terminal.
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 
 pub(super) fn print(cluster: &Cluster, judgement: &Judgement, is_watched: bool) {
@@ -20,7 +20,7 @@ pub(super) fn print(cluster: &Cluster, judgement: &Judgement, is_watched: bool) 
         print_line(CLEAR);
     }
     if !cluster.has_register {
-        print_line("the register does not answer; this is what the nodes know:");
+        print_line("the register does not answer; the nodes report:");
     }
     let mut table = new_table(["node", "address", "state", "roles", "version", "up", "used", "free"]);
     for ((node, condition), health) in cluster.nodes.iter().zip(&judgement.nodes) {
@@ -65,7 +65,7 @@ fn node_row(node: &NodeStatus, condition: Option<&Condition>, health: &Health) -
     ]
 }
 
-/// How many sequencing replicas and shard replicas a node has, and whether it has the register.
+/// Sequencing replicas and shard replicas of a node.
 fn counts(condition: &Condition) -> (usize, usize) {
     let sequencers = condition.logs.iter().filter(|log| log.sequences).count();
     let replicas = condition.logs.iter().map(|log| log.shards.len()).sum();
@@ -128,7 +128,7 @@ fn print_logs(cluster: &Cluster, judgement: &Judgement) {
     }
 }
 
-/// How many replicas take part of the shard that has the fewest.
+/// Replicas of the shard with the fewest.
 fn fewest_replicas(log: &LogStatus) -> usize {
     let shards = log.entry.view.iter().flat_map(|view| &view.shards);
     shards.map(|members| members.replicas.len()).min().unwrap_or(0)
@@ -138,7 +138,7 @@ fn shown(position: Option<Position>) -> String {
     position.map_or("-".into(), |position| position.to_string())
 }
 
-/// How far a log is behind: a second or more to the second.
+/// A lag in milliseconds, or in whole seconds from one second on.
 fn lag_in_words(lag: Duration) -> String {
     match lag.as_secs() {
         0 => format!("{} ms", lag.as_millis()),
@@ -146,7 +146,7 @@ fn lag_in_words(lag: Duration) -> String {
     }
 }
 
-/// How many records are acknowledged and not readable yet.
+/// Acknowledged records that are not readable yet.
 fn lag(log: &LogStatus) -> Option<u64> {
     Some(log.tail?.since(log.stable?))
 }
