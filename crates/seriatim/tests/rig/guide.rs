@@ -136,6 +136,15 @@ async fn paste(page: &str, directory: &Path) {
     }
 }
 
+/// A line of the demo without the numbers, the chart's bars and the place of its arrows, which differ
+/// from run to run.
+fn shape(line: &str) -> String {
+    let is_drawn = |c: char| c.is_ascii_digit() || c == '.' || c == '^' || ('▁'..='█').contains(&c);
+    let words = line.split_whitespace().map(|word| word.replace(is_drawn, ""));
+    let words = words.map(|word| if word == "s" { "ms".to_owned() } else { word });
+    words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
 /// Drops blank lines; sorts the `ready` lines, which come at any time, to the front.
 fn in_order<'a>(lines: &[&'a str]) -> Vec<&'a str> {
     let lines = lines.iter().copied().filter(|line| !line.is_empty());
