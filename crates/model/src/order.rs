@@ -108,7 +108,7 @@ orders! {
     2 => ErwinSt {
         name: "erwin-st",
         about: "an append is durable first, and its record goes straight to a shard that its client chooses",
-        wanted: "the fastest durable appends, and order when a reader needs it (the usual case)",
+        wanted: "appends that return first and get their order in the background (the usual case)",
         is_lazy: true,
         places_by_position: false,
         places_first: false,
@@ -164,7 +164,7 @@ orders! {
     5 => Belfast {
         name: "belfast",
         about: "a record is durable first, on a shard of its client's choice; the shard predicts its position at once, and a cut confirms it",
-        wanted: "readers that compute early on a predicted order, and undo a wrong one",
+        wanted: "readers that compute early on an expected order, and undo a wrong one",
         is_lazy: false,
         places_by_position: false,
         places_first: false,
