@@ -11,10 +11,9 @@ use std::collections::BTreeMap;
 use crate::source::{line_of, words};
 use crate::workspace::{TextFile, Workspace};
 
-/// See ARCHITECTURE.
 const DECIDING: [&str; 5] = ["model", "protocol", "delivery", "store", "host"];
 
-/// An assertion in a deciding crate, outside of tests. Those about the outcome of a change
+/// An assertion in a deciding crate, outside of tests. Assertions about the outcome of a change
 /// (`assert!(set.remove(&key))`) are excluded, since the change is not their cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assertion {
@@ -71,7 +70,7 @@ fn decides(path: &str) -> bool {
     is_source && !is_test
 }
 
-/// The bracket that closes a macro call with its `!` at `at`.
+/// Index of the bracket that closes the macro call whose `!` is at `at`.
 fn closing(code: &str, at: usize) -> Option<usize> {
     code[at..].strip_prefix("!(")?;
     let mut depth = 0;
@@ -91,11 +90,11 @@ fn closing(code: &str, at: usize) -> Option<usize> {
 /// Instructions by line, including those of calls, and in total.
 #[derive(Debug, Default)]
 pub struct Profile {
-    /// By file and line.
+    /// Instructions by file and line.
     pub lines: BTreeMap<(String, usize), u64>,
-    /// In the whole run.
+    /// Instructions in the whole run.
     pub total: u64,
-    /// On lines of the deciding crates, without calls.
+    /// Instructions on lines of the deciding crates, without called functions.
     pub deciding: u64,
 }
 
@@ -143,7 +142,7 @@ fn named(value: &str, names: &mut BTreeMap<String, String>) -> String {
     names.get(number).cloned().unwrap_or_default()
 }
 
-/// A line, absolute or relative to the last, and its count.
+/// A row's line number (absolute, or relative to the `last`) and count.
 fn counted(row: &str, last: usize) -> Option<(usize, u64)> {
     let (line, count) = row.split_once(' ')?;
     let line = match line.split_at_checked(1)? {

@@ -219,7 +219,7 @@ pub fn sample(workspace: &Workspace, count: usize, seed: u64) -> String {
     out
 }
 
-/// SplitMix64.
+/// Next random number (SplitMix64).
 fn draw(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;

@@ -57,15 +57,15 @@ const CASES: u64 = 2000;
 pub struct Options {
     /// Simulated clusters of each ordering.
     pub seeds: u64,
-    /// The same for each profile of faults.
+    /// Simulated clusters of each ordering, per profile of faults.
     pub fault_seeds: u64,
-    /// The same for each profile of load.
+    /// Simulated clusters of each ordering, per profile of load.
     pub overload_seeds: u64,
     /// The first seed.
     pub from: u64,
     /// Minutes for larger models of the view change, after the models that end in macro steps.
     pub model_minutes: u64,
-    /// Real clusters with killed processes.
+    /// Rounds of kill loops on real clusters.
     pub kill_loops: u64,
     /// Tries of each loss of a node on real clusters.
     pub failover_loops: u64,
@@ -130,7 +130,7 @@ pub fn seed_from_clock() -> u64 {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Step {
     name: String,
-    /// Additional to this program's environment.
+    /// Variables in addition to this program's environment.
     environment: Vec<(&'static str, String)>,
     arguments: Vec<String>,
     /// Minutes of repetition; once, if 0.
@@ -180,7 +180,7 @@ fn simulations(options: &Options) -> Vec<Step> {
     any.chain(of(&FAULTS, fault_seeds)).chain(of(&LOADS, overload_seeds)).collect()
 }
 
-/// The cheapest to replay come first. A count of 0 omits a command.
+/// The commands of a soak, the cheapest to replay first. A count of 0 omits a command.
 fn steps(options: &Options) -> Vec<Step> {
     let Options { model_minutes, kill_loops, failover_loops, load_seconds, .. } = *options;
     let Options { disk_loops, extreme_minutes, fuzz_minutes, .. } = *options;

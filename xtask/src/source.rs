@@ -189,7 +189,7 @@ pub struct Impl {
 pub fn impls(code: &str) -> Vec<Impl> {
     let mut impls = Vec::new();
     for (at, _) in words(code).into_iter().filter(|(_, word)| *word == "impl") {
-        // Elsewhere it stands for a type.
+        // Elsewhere `impl` stands for a type.
         let before = code[..at].trim_end();
         let begins =
             before.is_empty() || before.ends_with(['}', ';', ']', '{']) || before.ends_with("unsafe");

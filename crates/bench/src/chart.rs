@@ -8,7 +8,7 @@ use super::drawing::{
 use super::figure::{Figure, Setting};
 use super::report::Row;
 
-/// Ratio of a range's ends from which its scale is logarithmic.
+/// If a range's largest value is this many times its smallest, the scale is logarithmic.
 const WIDE: f64 = 20.0;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +20,8 @@ pub(super) struct Chart {
 }
 
 impl Chart {
-    /// Percentiles near 100, which users notice, get as much space as others.
+    /// Latency by percentile. Percentiles near 100, which users notice, get as much space as
+    /// others.
     pub(super) fn distributions(caption: &str, rows: &[Row]) -> Self {
         let curves: Vec<Series> = rows
             .iter()
@@ -75,7 +76,7 @@ impl Chart {
         Self::of(caption, &bars, drawing)
     }
 
-    /// Empty if no setting varies.
+    /// A chart per figure, by the setting that varies most. Empty if no setting varies.
     pub(super) fn by_setting(rows: &[Row], figures: &[(&str, Figure)]) -> Vec<Self> {
         let Some(setting) = varied(rows) else { return vec![] };
         let chart = |(caption, figure): &(&str, Figure)| Self::lines(caption, rows, setting, *figure);
@@ -192,7 +193,7 @@ fn shown(figure: Figure, value: f64) -> String {
     }
 }
 
-/// The setting with most values, the first of several.
+/// The setting with the most different values; of several such settings, the first.
 pub(super) fn varied(rows: &[Row]) -> Option<Setting> {
     let settings = || rows.iter().flat_map(|row| &row.subject.settings);
     let values = |of: Setting| {

@@ -21,7 +21,7 @@ pub(super) struct Shape {
     pub(super) durability: Durability,
     pub(super) shards: u32,
     pub(super) replicas: u32,
-    /// Cuts with fixed quotas, if any.
+    /// Number of cuts with fixed quotas, for orders with quotas.
     pub(super) window: u32,
     pub(super) delay: Option<DelayLine>,
     /// Additional nodes without sequencing replicas.
@@ -84,7 +84,8 @@ impl Cluster {
         Ok(Client::connect_with(&self.address, options).await?)
     }
 
-    /// The log with unordered appends: on a busy machine, late records are appended again.
+    /// A log handle with one unordered session: on a busy machine the client appends late records
+    /// again.
     pub(super) async fn log(&self) -> Result<Log, Failure> {
         Ok(self.client().await?.log_with(LOG, LogOptions::unordered(1)).await?)
     }
@@ -108,9 +109,9 @@ pub(super) async fn stable(client: &Client) -> Result<u64, Failure> {
     status.stable.map(|stable| stable.0).ok_or_else(|| Failure::new("a shard did not answer"))
 }
 
-/// Wrong suspicions, summed over all nodes.
+/// Suspicions of nodes that were alive, summed over all nodes.
 pub(super) async fn wrong_suspicions(client: &Client) -> Result<f64, Failure> {
-    // The lookup brings the nodes' addresses.
+    // The answer to this lookup brings the nodes' addresses.
     client.lookup(LOG).await?;
     let mut wrong = 0;
     for node in (1..=NODES).map(NodeId) {

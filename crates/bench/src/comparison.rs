@@ -1,5 +1,5 @@
-//! Several subjects in alternating rounds, so that disturbances of the machine affect all of them.
-//! Each round measures its floor first.
+//! Measures several subjects (orderings and floors) in alternating rounds, so that disturbances of
+//! the machine affect all of them. Each round measures its floor, the machine's own limit, first.
 
 use std::time::Duration;
 
@@ -20,11 +20,11 @@ pub(super) struct Comparison<'a> {
     pub(super) delay: Option<DelayLine>,
 }
 
-/// Subjects with the floor's settings and, except for floors, an ordering with other settings.
+/// Measured subjects. Each has the settings of its floor and, unless it is a floor, an ordering
+/// with other settings.
 pub(super) type Subjects<F, O> = Vec<(Subject, (F, Option<(Order, O)>))>;
 
 impl<'a> Comparison<'a> {
-    /// Fails if the output files cannot be written.
     pub(super) fn new(arguments: &'a ComparisonArguments) -> Result<Self, Failure> {
         check(&arguments.repeat)?;
         let duration = Duration::from_secs(arguments.duration);

@@ -22,11 +22,12 @@ use super::machine::cpu_time;
 use super::pace::Pace;
 use crate::terminal::Failure;
 
-/// Bytes of a file, like a journal's, written before the measurement and then overwritten.
+/// Size of a file in bytes. As in a journal, it is written in full before the measurement and then
+/// overwritten.
 const FILE_BYTES: u64 = 16 << 20;
 /// Block size to which journals pad batches, in bytes.
 const BLOCK_BYTES: usize = 4096;
-/// Sequential writes: bytes of the file, of a write, and between syncs.
+/// For sequential writes: sizes of the file and of one write, and bytes between syncs.
 const LONG_FILE_BYTES: u64 = 1 << 30;
 const PIECE_BYTES: u64 = 1 << 20;
 const SYNC_EVERY_BYTES: u64 = 64 << 20;
@@ -38,7 +39,8 @@ pub(super) struct DiskFloor {
     _data: tempfile::TempDir,
 }
 
-/// A thread that appends and syncs; appends that arrive meanwhile go together.
+/// A thread that appends to a file and syncs it. Appends that arrive during a sync share the next
+/// one.
 struct Syncing {
     appends: Option<SyncSender<oneshot::Sender<()>>>,
     thread: Option<JoinHandle<io::Result<()>>>,
@@ -98,7 +100,7 @@ impl Syncing {
 impl Drop for Syncing {
     fn drop(&mut self) {
         self.appends = None;
-        // A waiting append has received the error.
+        // If the thread failed, waiting appends have received the error already.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -129,7 +131,7 @@ fn append(files: &[SyncSender<oneshot::Sender<()>>]) -> impl Future<Output = Res
         .iter()
         .map(|file| {
             let (done, waiting) = oneshot::channel();
-            // A stopped or overloaded thread is detected below.
+            // If the thread stopped or is overloaded, waiting for the answer fails below.
             let _ = file.try_send(done);
             waiting
         })
@@ -180,7 +182,7 @@ pub(super) async fn sequential(duration: Duration) -> Result<Measured, Failure> 
     Ok(Measured::of([(Figure::Written, writing.await??)]))
 }
 
-/// MB per second.
+/// Rate of sequential writes, in MB per second.
 fn write_on_and_on(duration: Duration) -> io::Result<f64> {
     let file = tempfile::tempfile()?;
     let (piece, began) = (vec![7; PIECE_BYTES as usize], Instant::now());

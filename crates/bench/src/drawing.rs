@@ -33,7 +33,7 @@ impl Series {
     }
 }
 
-/// The first look is the floor's; the others repeat.
+/// Style number of a series: 0 for the floor; the others repeat after [`LOOKS`].
 fn look_of(look: usize) -> usize {
     if look == 0 { 0 } else { (look - 1) % LOOKS + 1 }
 }
@@ -166,7 +166,7 @@ impl Drawing {
     pub(super) fn point(&mut self, series: &Series, point: &Point, value: &str, x: &Axis, y: &Axis) {
         let (look, name) = (series.look, escape(&series.name));
         let (x, least, most) = (x.at(point.x), y.at(point.least), y.at(point.most));
-        // Whiskers of several lines are side by side.
+        // Whiskers of several series at the same `x` are drawn side by side.
         let aside = x + 4.0 * look as f64;
         self.add(format_args!("<path class=\"whisker s{look}\" d=\"M{aside:.1} {least:.1}V{most:.1}\"/>"));
         let y = y.at(point.y);

@@ -30,22 +30,22 @@ use cluster::Cluster;
 const NAME: &str = "failover";
 /// Appends per second.
 const RATE: u64 = 1000;
-/// Appends before each loss.
+/// Time of undisturbed appends before each loss.
 const BEFORE: Duration = Duration::from_millis(500);
-/// Time of steady acknowledgements that ends the gap.
+/// The stall is over after acknowledgements arrived for this long.
 const STEADY_FOR: Duration = Duration::from_millis(500);
 const GAP_WITHIN: Duration = Duration::from_secs(30);
-/// Time without an acknowledgement that counts as a stall.
+/// If the last acknowledgement is older than this, appends are stalled.
 const STILL_AFTER: Duration = Duration::from_millis(50);
 const POLL_EVERY: Duration = Duration::from_millis(20);
-/// Long enough not to load the register.
+/// Interval of register questions, long enough not to load the register.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Longer than any run.
+/// Duration of the appends, longer than any run.
 const FOR_EVER: Duration = Duration::from_secs(7 * 86_400);
-/// Views that only grow are not hurried.
+/// Time limit for the return of all members: views that only add members are not urgent.
 const WHOLE_WITHIN: Duration = Duration::from_secs(120);
 
-/// Drawn time before and after a loss, and its intervals.
+/// Drawn time before and after a loss, and the length of a point in the timeline.
 const DRAWN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(180));
 const WHILE: Duration = Duration::from_millis(2);
 
@@ -94,7 +94,8 @@ pub(super) async fn run(arguments: &FailoverArguments) -> Outcome {
         let mut rounds: BTreeMap<Lost, Vec<Measured>> = BTreeMap::new();
         for number in 0..repeat.rounds {
             if arguments.pause && number > 0 {
-                // A returning node is taken back later each time, which is not measured here.
+                // A node that fails repeatedly is readmitted after growing delays, which are not
+                // measured here.
                 bench = Bench::start(arguments, *order).await?;
                 bench.followers = number as usize / 2;
             }
@@ -116,7 +117,7 @@ pub(super) async fn run(arguments: &FailoverArguments) -> Outcome {
 enum Lost {
     Leader,
     Follower,
-    /// The log's only one.
+    /// The log's only sequencer.
     Sequencer,
 }
 
@@ -180,7 +181,7 @@ impl Bench {
             ..LogConfig::default()
         };
         let log = client.create(NAME, config).await?;
-        // Separate from the observing client.
+        // The appending client is separate from the observing one.
         let appender = Client::connect(&cluster.addresses()).await?;
         let appender = appender.log_with(NAME, LogOptions::unordered(1)).await?;
         let acknowledged = Acknowledged::default();
@@ -221,7 +222,7 @@ impl Bench {
         Ok(Measured { timeline: around(lost_at, &acknowledged), ..Measured::of(figures) })
     }
 
-    /// The view and the node to lose: the leader, or the followers in turn.
+    /// The present view, and the node to lose in it: the leader, or each follower in turn.
     async fn victim(&mut self, lost: Lost) -> Result<(ViewNumber, NodeId), Failure> {
         let entry = self.client.lookup(NAME).await?;
         let view = entry.view.ok_or_else(|| Failure::new("the log has no view"))?;
@@ -251,8 +252,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Parts up to the first acknowledgement in a new view, if the node that formed the first view
-    /// after `before` reports them.
+    /// Parts of the gap, from the loss to the first acknowledgement in a new view. Empty if the
+    /// node that formed the first view after `before` does not report its steps.
     async fn parts(
         &self,
         victim: NodeId,
@@ -264,7 +265,7 @@ impl Bench {
         for node in self.cluster.numbers().filter(|node| *node != victim) {
             let asked_at = Instant::now();
             let Some(told) = self.client.last_view_change(self.log.id, node).await else { continue };
-            // Assumes that the answer was given half-way.
+            // Assume that the node answered half-way between question and receipt.
             let answered_at = asked_at + asked_at.elapsed() / 2;
             let is_first = change.as_ref().is_none_or(|(view, _)| told.view < *view);
             if told.view > before && is_first {
@@ -307,12 +308,13 @@ impl Bench {
     }
 }
 
-/// Part that a view change's step ends.
+/// The part of the gap that ends with this step of a view change.
 fn part_until(step: &str) -> Option<Figure> {
     if step == "notice" { Some(Figure::Detect) } else { named(&format!("{step}_ms")) }
 }
 
-/// The sum needs the last part. Sequencing replicas without entries have nothing to seal.
+/// Adds the protocol's own part, if its last step is known. Sequencing replicas without entries
+/// have nothing to seal.
 fn with_core(mut parts: Figures) -> Figures {
     if parts.contains_key(&Figure::Flush) {
         let core = CORE.iter().filter_map(|part| parts.get(part)).sum();

@@ -46,14 +46,14 @@ pub(super) enum Figure {
     /// Time until everything acknowledged is stable, after the load.
     #[serde(rename = "stable_lag_ms")]
     StableLag,
-    /// Appends during reads.
+    /// Latency of the appends that run beside reads.
     #[serde(rename = "append_p50_us")]
     AppendP50,
     #[serde(rename = "append_p99_us")]
     AppendP99,
     #[serde(rename = "append_mean_us")]
     AppendMean,
-    /// An append and the read of its record.
+    /// Latency of an append plus the read of its record.
     #[serde(rename = "append_and_read_p50_us")]
     BothP50,
     #[serde(rename = "append_and_read_p99_us")]
@@ -65,28 +65,28 @@ pub(super) enum Figure {
     DeliveryP99,
     #[serde(rename = "delivery_mean_us")]
     DeliveryMean,
-    /// The same until the subscription confirms the record.
+    /// From an append's scheduled start until the subscription confirms the record.
     #[serde(rename = "confirm_p50_us")]
     ConfirmP50,
     #[serde(rename = "confirm_p99_us")]
     ConfirmP99,
     #[serde(rename = "confirm_mean_us")]
     ConfirmMean,
-    /// The same until a computation's result is released.
+    /// From an append's scheduled start until the result of a computation is released.
     #[serde(rename = "result_p50_us")]
     ResultP50,
     #[serde(rename = "result_p99_us")]
     ResultP99,
     #[serde(rename = "result_mean_us")]
     ResultMean,
-    /// From delivery until the computation; its duration; and from there until final.
+    /// Times from delivery until the computation, of the computation, and from its end until final.
     #[serde(rename = "queue_mean_us")]
     QueueMean,
     #[serde(rename = "compute_mean_us")]
     ComputeMean,
     #[serde(rename = "wait_mean_us")]
     WaitMean,
-    /// Time until the result, before, during and after a disturbance.
+    /// Time until a result, for appends before, during and after a disturbance.
     #[serde(rename = "result_before_us")]
     ResultBefore,
     #[serde(rename = "result_during_us")]
@@ -105,14 +105,15 @@ pub(super) enum Figure {
     /// Processor use of the process, in percent of one processor.
     #[serde(rename = "cpu_percent")]
     Own,
-    /// The same of nodes' threads, clients' threads, and others, such as journal writers.
+    /// Processor use of nodes' threads, clients' threads, and other threads, such as journal
+    /// writers.
     #[serde(rename = "nodes_percent")]
     Nodes,
     #[serde(rename = "clients_percent")]
     Clients,
     #[serde(rename = "others_percent")]
     Others,
-    /// Idle processor time, and that of other processes.
+    /// Idle processor time, and processor time of other processes.
     #[serde(rename = "idle_percent")]
     Idle,
     #[serde(rename = "foreign_percent")]
@@ -143,7 +144,7 @@ pub(super) enum Figure {
     /// From seal to flush: the protocol's own part.
     #[serde(rename = "core_ms")]
     Core,
-    /// Names per second of processor time, and of elapsed time.
+    /// Names that a sequencing replica orders per second, of processor time and of elapsed time.
     #[serde(rename = "names_per_s")]
     Names,
     #[serde(rename = "names_per_clock_s")]
@@ -260,13 +261,13 @@ pub(super) enum Setting {
     /// Delay from a record's acknowledgement until its read.
     #[serde(rename = "lag_ms")]
     Lag,
-    /// Interval of reading everything new.
+    /// Interval between reads, each of everything new.
     #[serde(rename = "period_ms")]
     Period,
     /// Computing time per batch.
     #[serde(rename = "compute_ms")]
     Compute,
-    /// Cuts with fixed quotas.
+    /// Number of cuts with fixed quotas.
     #[serde(rename = "window")]
     Window,
 }

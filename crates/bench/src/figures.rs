@@ -9,7 +9,7 @@ use super::latencies::Latencies;
 /// Figures of one subject in one round. Latencies are infinite if the rate was not reached.
 pub(super) type Figures = BTreeMap<Figure, f64>;
 
-/// Milliseconds from an event, and the amount in each interval.
+/// Points: milliseconds since an event, and the amount in the interval that begins there.
 pub(super) type Timeline = Vec<(f64, f64)>;
 
 #[derive(Clone, Debug)]
@@ -20,11 +20,10 @@ pub(super) struct Measured {
     pub(super) timeline: Timeline,
 }
 
-/// Part of the requested rate below which latencies are meaningless.
+/// Fraction of the requested rate below which the round has no meaningful latencies.
 const REACHED: f64 = 0.98;
 
 impl Measured {
-    /// Figures without latencies.
     pub(super) fn of(figures: impl IntoIterator<Item = (Figure, f64)>) -> Self {
         let figures = figures.into_iter().collect();
         Self { figures, latencies: Latencies::new(), shortfall: None, timeline: vec![] }
@@ -44,7 +43,7 @@ impl Measured {
         Self::new(latencies, reached, cpu, count).or_shortfall(rate)
     }
 
-    /// Makes latencies infinite if the rate was not reached.
+    /// Makes latencies infinite if the measured rate is too far below the requested `rate`.
     pub(super) fn or_shortfall(mut self, rate: u64) -> Self {
         let reached = self.figures.get(&Figure::Rate).copied().unwrap_or_default();
         if reached < rate as f64 * REACHED {
@@ -71,7 +70,7 @@ impl Measured {
     pub(super) fn compare_with(&mut self, floor: &Figures) {
         for (figure, ratio) in LATENCIES {
             let (Some(own), Some(floor)) = (self.figures.get(&figure), floor.get(&figure)) else { continue };
-            // Unknown without a usable floor.
+            // The ratio is unknown without a usable floor.
             let multiple = if floor.is_finite() && *floor > 0.0 { own / floor } else { f64::NAN };
             self.figures.insert(ratio, multiple);
         }
@@ -158,7 +157,7 @@ mod tests {
         for (ratio, wanted) in [(ratio.p50, 1.5), (ratio.min, 1.5), (ratio.max, 2.0)] {
             assert!((ratio - wanted).abs() < 0.01, "{ratio} is not {wanted}");
         }
-        // The ratio of the medians would be 400 to 200.
+        // The medians of subject and floor would have the ratio 400 to 200.
         assert_eq!(row.spread(Figure::P50).unwrap().p50.round(), 400.0);
     }
 

@@ -1,5 +1,5 @@
-//! The floor: the same bytes to echoing peers over raw TCP, on the same runtime. No protocol can be
-//! faster.
+//! The floor: sends the same bytes as a log's client to echoing peers over raw TCP, on the same
+//! runtime. No protocol can be faster.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -27,7 +27,7 @@ use crate::terminal::Failure;
 /// Approximate size of an acknowledgement or a question.
 const SHORT_BYTES: usize = 64;
 const READ_BYTES: usize = 64 << 10;
-/// Messages in flight in one direction of a connection.
+/// Limit of messages in flight in one direction of a connection.
 const ON_THE_WAY: usize = 1 << 16;
 
 /// Sizes of question and answer in bytes, and number of peers.
@@ -44,13 +44,13 @@ impl Exchange {
         Self { peers: NODES as usize, question: size, answer: SHORT_BYTES }
     }
 
-    /// A question to one replica with the record.
+    /// The exchange of a read: one replica answers with the record.
     pub(super) fn read(size: usize) -> Self {
         Self { peers: 1, question: SHORT_BYTES, answer: size }
     }
 }
 
-/// Dropping it stops the peers.
+/// Running echo peers. Dropping it stops them.
 pub(super) struct Floor {
     exchange: Exchange,
     delay: Option<DelayLine>,
@@ -88,7 +88,7 @@ impl Floor {
         Ok(Measured::scheduled(all(tasks).await?, rate, cpu_time() - cpu))
     }
 
-    /// Closed loop: each client keeps `in_flight` exchanges.
+    /// Closed loop: each client keeps `in_flight` exchanges outstanding.
     pub(super) async fn closed(
         &self,
         clients: usize,
@@ -209,7 +209,7 @@ async fn ask_until(mut peers: Peers, in_flight: usize, stop: Instant) -> io::Res
 
 struct Peers {
     exchange: Exchange,
-    /// With the bytes received.
+    /// Receiving half of each peer's connection, with the number of bytes received.
     inlets: Vec<(OwnedReadHalf, usize)>,
     outlets: Vec<Outlet>,
     /// Buffer for discarded bytes.

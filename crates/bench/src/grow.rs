@@ -20,9 +20,9 @@ use super::throughput::Load;
 use crate::arguments::GrowArguments;
 use crate::terminal::{Failure, Outcome};
 
-/// Appends before the measurement.
+/// Time of appends before the measurement.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// Duration of a point in the timeline.
+/// Length of a point in the timeline.
 const WHILE: Duration = Duration::from_millis(20);
 
 const FIGURES: [Figure; 2] = [Figure::Rate, Figure::Gap];

@@ -6,13 +6,13 @@ use hdrhistogram::Histogram;
 
 use super::figure::Figure;
 
-/// Distance of percentiles, in powers of ten of the rest above them, to give those near 100 as much
-/// space as others.
+/// Distance between percentiles of a distribution, in powers of ten of the remainder above them:
+/// percentiles near 100 get as much space as others.
 const STEP: f64 = 0.05;
 
 #[derive(Clone, Debug)]
 pub(super) struct Latencies {
-    /// Nanoseconds.
+    /// Latencies in nanoseconds.
     histogram: Histogram<u64>,
     span: Option<(Instant, Instant)>,
 }
@@ -62,12 +62,12 @@ impl Latencies {
         if took.is_zero() { 0.0 } else { (self.count() - 1) as f64 / took.as_secs_f64() }
     }
 
-    /// Microseconds; `quantile` is from 0 to 1.
+    /// Latency at a quantile from 0 to 1, in microseconds.
     pub(super) fn us(&self, quantile: f64) -> f64 {
         self.histogram.value_at_quantile(quantile) as f64 / 1000.0
     }
 
-    /// Percentiles from 0 to the last with enough samples; latencies in microseconds.
+    /// Percentiles, and latencies in microseconds, up to the last percentile with enough samples.
     pub(super) fn distribution(&self) -> Vec<(f64, f64)> {
         if self.count() == 0 {
             return vec![];
@@ -75,7 +75,7 @@ impl Latencies {
         let steps = ((self.count() as f64).log10() / STEP) as u32;
         let point = |step: u32| {
             let below = 1.0 - 10f64.powf(-f64::from(step) * STEP);
-            // Digits that distinguish percentiles.
+            // Round to as many digits as distinguish the percentiles.
             let percentile = (below * 1e8).round() / 1e6;
             (percentile, self.us(below))
         };

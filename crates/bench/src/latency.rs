@@ -23,7 +23,7 @@ use super::report::{Row, Settings, Subject};
 use crate::arguments::{LatencyArguments, PacedArguments};
 use crate::terminal::{Failure, Outcome};
 
-/// Most unacknowledged appends, so that a long stall is counted fully.
+/// Limit of unacknowledged appends: so large that a long stall delays no append's start.
 pub(super) const BACKLOG: usize = 1 << 16;
 
 const FIGURES: [Figure; 9] = [

@@ -1,4 +1,5 @@
-//! `seriatim bench`: measures the cost of appends beside the machine's own limits.
+//! `seriatim bench`: measures the cost of appends, compared with floors: the same bytes without a
+//! protocol, over raw TCP and to plain files.
 //!
 //! Each ordering runs on a fresh cluster in this process, over loopback TCP. Compare ratios within
 //! a run, not figures of different runs.
@@ -55,7 +56,7 @@ pub async fn run(
 ) -> Result<(), Failure> {
     let BenchArguments { command } = arguments;
     if let BenchCommand::Metadata(arguments) = &command {
-        // It blocks its thread, and leaves no files when killed.
+        // This benchmark blocks its thread, and leaves no files when killed.
         return metadata::run(arguments);
     }
     if let BenchCommand::Plot(arguments) = &command {

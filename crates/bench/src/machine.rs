@@ -50,14 +50,16 @@ pub(super) fn written_bytes() -> u64 {
 /// Idle time, summed over all processors.
 pub(super) fn idle_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    // First line: after user, nice and system, the times idle and waiting for disks.
+    // Skip the word `cpu` and the times user, nice and system; take the times idle and waiting for
+    // disks.
     let fields = stat.lines().next().unwrap_or_default().split_whitespace().skip(4).take(2);
     Duration::from_millis(fields.filter_map(|field| field.parse::<u64>().ok()).sum::<u64>() * 10)
 }
 
 /// Name and processor time in a `stat` line.
 fn ticks_of(stat: &str) -> (&str, Duration) {
-    // Fields 14 and 15, counted after the name in parentheses, in ticks of 10 ms.
+    // Fields 14 and 15 of the line (user and system time, in ticks of 10 ms), counted after the
+    // name in parentheses.
     let (name, fields) = stat.rsplit_once(')').unwrap_or_default();
     let ticks: u64 =
         fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();

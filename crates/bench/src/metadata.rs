@@ -1,10 +1,11 @@
-//! `seriatim bench metadata`: names per second that one sequencing replica orders, in one thread.
+//! `seriatim bench metadata`: names (record ids) per second that one sequencing replica orders, in
+//! one thread.
 //!
-//! The replica is the real leader, at durability `memory`. Timed is its node's work without
+//! The replica is the real leader, at durability `memory`. The bench times its node's work without
 //! sockets, tasks and journal: decoding frames of names; admitting, ordering and dropping the
-//! names; encoding messages. Others' answers are encoded outside of that time and decoded within
-//! it. The figure counts processor time, so that other load does not disturb it; elapsed time is
-//! shown beside it.
+//! names; encoding messages. The answers of clients, shards and followers are encoded outside of
+//! that time and decoded within it. The figure counts processor time, so that other load does not
+//! disturb it; elapsed time is shown beside it.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +34,7 @@ use crate::terminal::{Failure, Outcome, steps};
 
 const LOG: LogId = LogId(1);
 const VIEW: ViewNumber = ViewNumber(1);
-/// Node of the first shard's only replica; the others follow.
+/// Node of the first shard's only replica; the next nodes have the other shards.
 const FIRST_SHARD: u32 = 100;
 
 const FIGURES: [Figure; 2] = [Figure::Names, Figure::NamesOnTheClock];
@@ -94,13 +95,13 @@ fn round(arguments: &MetadataArguments, batch: u64) -> Result<Measured, Failure>
 
 struct Bench<'a> {
     arguments: &'a MetadataArguments,
-    /// Names per client and message.
+    /// Names per message of a client.
     batch: u64,
     machine: Sequencer,
-    /// Names that each client sent.
+    /// Number of names that each client has sent.
     next: u64,
     sent: u64,
-    /// Others' answers, delivered with the next drain.
+    /// Answers of clients, shards and followers, delivered with the next drain.
     answers: Vec<(Address, Message)>,
     took: Duration,
     on_the_clock: Duration,
@@ -116,7 +117,7 @@ impl<'a> Bench<'a> {
             sequencers: arguments.followers + 1,
             ..LogConfig::default()
         };
-        // No further names gather beyond the requested batch.
+        // Order at once, so that no further names gather beyond the requested batch.
         let limits = Limits { order_every: Duration::ZERO, ..Limits::default() };
         let options = Options { limits, ..Options::default() };
         let machine = Sequencer::new(member(1), config.clone(), options);
@@ -174,7 +175,7 @@ impl<'a> Bench<'a> {
         if bench.machine.is_open() { Ok(bench) } else { Err(Failure::new("the replica does not lead")) }
     }
 
-    /// Delivers the clients' next names, if wanted, and all answers.
+    /// Delivers to the replica all answers and, if `has_names`, the clients' next names.
     fn drain(&mut self, has_names: bool) -> Outcome {
         let mut frames = vec![];
         for (from, answer) in self.answers.drain(..) {

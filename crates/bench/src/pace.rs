@@ -1,4 +1,4 @@
-//! Scheduled arrivals, independent of earlier ones.
+//! Scheduled arrivals, independent of the completion of earlier ones.
 
 use std::io;
 use std::iter::Peekable;
@@ -16,7 +16,7 @@ pub(super) struct Pace {
     schedule: Peekable<Schedule>,
 }
 
-/// Every `step`-th arrival.
+/// One client's share of the schedule: every `step`-th arrival.
 struct Schedule {
     start: Instant,
     rate: u64,

@@ -25,7 +25,7 @@ th:first-child, td:first-child { text-align: left; padding-left: 0; }
 ";
 
 pub(super) fn render(report: &Report, table: &Table, charts: &[Chart]) -> String {
-    // The command without its options.
+    // The title is the command without its options.
     let title = report.command.split_whitespace().take(3).collect::<Vec<_>>().join(" ");
     let facts: String =
         [("command", &report.command), ("machine", &report.machine), ("commit", &report.commit)]

@@ -61,7 +61,7 @@ fn end(name: &str) -> String {
     format!("<!-- end: {name} -->\n")
 }
 
-/// Replaces the text between two marks; `None` if the page lacks them.
+/// Replaces the page's text between the marks of `name`; `None` if the page lacks them.
 fn replaced(page: &str, name: &str, figures: &str) -> Option<String> {
     let (begin, end) = (begin(name), end(name));
     let (before, rest) = page.split_once(&begin)?;

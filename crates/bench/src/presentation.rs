@@ -1,4 +1,4 @@
-//! Presentation of a benchmark's rows: as table, files, or later from a recording.
+//! Presentation of a benchmark's rows: as a table, in files, or later from a recording.
 
 use std::path::Path;
 
@@ -44,7 +44,7 @@ impl Presentation {
         table
     }
 
-    /// `circumstances` adds facts missing in the rows.
+    /// Prints and writes the rows. `circumstances`: facts that the rows lack.
     pub(super) fn tell(&self, rows: Vec<Row>, files: &RepeatArguments, circumstances: &[String]) -> Outcome {
         let report = Report::new(rows);
         let mut table = table_of(&report.rows, self.figures);
@@ -66,7 +66,7 @@ pub(super) fn check(files: &RepeatArguments) -> Outcome {
     check_files(paths)
 }
 
-/// Adds each ordering's ratio to the first one with the same settings.
+/// Adds a remark with each ordering's ratio to the first ordering with the same settings.
 pub(super) fn remark_ratios(rows: &[Row], figures: &[Figure], table: &mut Table) {
     let others = rows.iter().filter(|row| !row.subject.is_floor());
     for row in others.clone() {

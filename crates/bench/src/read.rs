@@ -57,9 +57,9 @@ pub(super) const PRESENTATION: Presentation = Presentation {
 
 #[derive(Clone, Copy, Debug)]
 enum When {
-    /// This long after the acknowledgement; records per read.
+    /// Reads begin this long after the acknowledgement; the number is records per read.
     Lagging(Duration, u32),
-    /// Everything new at this interval; records per read.
+    /// Everything new is read at this interval; the number is records per read.
     Every(Duration, u32),
 }
 
@@ -104,7 +104,7 @@ fn charts(rows: &[Row]) -> Vec<Chart> {
     if rows.iter().any(varies) { Chart::by_setting(rows, &figures) } else { vec![distributions(rows)] }
 }
 
-/// A short question, answered with records.
+/// Floor of a read: a short question, answered with the records' bytes.
 async fn floor(comparison: &Comparison<'_>, paced: Paced, together: u32) -> Result<Measured, Failure> {
     let exchange = Exchange::read(paced.size * together as usize);
     let floor = Floor::start(exchange, comparison.delay.clone(), &Handle::current()).await?;
@@ -144,7 +144,8 @@ async fn reads(cluster: &Cluster, paced: Paced, duration: Duration, when: When) 
     Ok(measured)
 }
 
-/// If acknowledgements have no positions, records are consecutive.
+/// Appends on schedule. Where acknowledgements have no positions, assumes that positions are
+/// consecutive.
 async fn append(
     log: Log,
     payload: Bytes,
@@ -181,7 +182,8 @@ struct Reads {
     both: Option<Latencies>,
 }
 
-/// Latency counts from `lag` after the acknowledgement of the last record.
+/// Reads records after `lag`. Latency counts from `lag` after the acknowledgement of a read's last
+/// record.
 async fn read_after(
     log: Log,
     mut appended: mpsc::Receiver<Appended>,

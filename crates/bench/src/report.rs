@@ -37,12 +37,11 @@ impl Subject {
         self.name == DISK_FLOOR
     }
 
-    /// Readable name with all settings.
     pub(super) fn label(&self) -> String {
         self.label_without(None)
     }
 
-    /// The same without one setting.
+    /// Readable name with all settings except `left_out`.
     pub(super) fn label_without(&self, left_out: Option<Setting>) -> String {
         let told = self.settings.iter().filter(|(setting, _)| left_out != Some(**setting));
         let settings = told.map(|(setting, value)| format!(", {}", setting.show(*value)));
@@ -54,7 +53,7 @@ impl Subject {
 pub(super) struct Row {
     #[serde(flatten)]
     pub(super) subject: Subject,
-    /// Medians.
+    /// Medians over the rounds.
     #[serde(flatten)]
     figures: Figures,
     rounds: Vec<Figures>,
@@ -64,7 +63,7 @@ pub(super) struct Row {
     /// Percentiles and latencies in microseconds, over all rounds.
     #[serde(rename = "distribution_us", skip_serializing_if = "Vec::is_empty")]
     pub(super) distribution: Vec<(f64, f64)>,
-    /// Of the last round.
+    /// Timeline of the last round.
     #[serde(rename = "timeline_ms", skip_serializing_if = "Vec::is_empty")]
     pub(super) timeline: Timeline,
 }
@@ -92,7 +91,7 @@ impl Row {
     }
 
     fn read(json: &Value) -> Option<Self> {
-        // JSON has no infinite numbers.
+        // JSON has no infinite numbers: null stands for infinity.
         let number = |value: &Value| value.as_f64().unwrap_or(f64::INFINITY);
         let figures = |round: &Value| -> Option<Figures> {
             let named = |(name, value): (&String, &Value)| Some((named::<Figure>(name)?, number(value)));
@@ -112,12 +111,12 @@ impl Row {
         Some(Self { note, distribution, timeline, ..Self::of(subject, rounds) })
     }
 
-    /// Over the rounds, if measured.
+    /// Spread over the rounds, if measured.
     pub(super) fn spread(&self, figure: Figure) -> Option<Spread> {
         Spread::of(self.rounds.iter().filter_map(|figures| figures.get(&figure).copied()))
     }
 
-    /// Over the rounds, if measured and finite.
+    /// Median over the rounds, if measured and finite.
     pub(super) fn median(&self, figure: Figure) -> Option<f64> {
         self.figures.get(&figure).copied().filter(|median| median.is_finite())
     }
@@ -178,7 +177,6 @@ pub(super) fn write_file(path: &Path, text: &str) -> Outcome {
     std::fs::write(path, text).map_err(|cause| Failure::new(format!("{}: {cause}", path.display())))
 }
 
-/// Fails early, before the measurement, if a file cannot be written.
 pub(super) fn check_files<'a>(paths: impl IntoIterator<Item = Option<&'a Path>>) -> Outcome {
     for path in paths.into_iter().flatten() {
         let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);

@@ -20,9 +20,9 @@ use crate::arguments::ScaleArguments;
 use crate::terminal::{Failure, Outcome};
 
 const NODES: &str = "nodes";
-/// Name of the clients' threads, the command's own.
+/// Name of the clients' threads, which are the command's own threads.
 const CLIENTS: &str = "seriatim";
-/// Part of idle time below which the processors are the ceiling.
+/// If less than this fraction of the processors is idle, they are the limit.
 const IDLE: f64 = 0.1;
 
 const FIGURES: [Figure; 10] = [
@@ -86,7 +86,7 @@ impl Used {
         Self { threads: cpu_time_of_threads(), idle: idle_time(), at: Instant::now() }
     }
 
-    /// Use since then, in percent of one processor.
+    /// Processor use since `self` was taken, in percent of one processor.
     fn since(&self) -> Figures {
         let now = Self::now();
         let elapsed = (now.at - self.at).as_secs_f64();
@@ -113,7 +113,7 @@ impl Used {
     }
 }
 
-/// Processor capacity of the row's machine.
+/// Processor capacity of the machine that measured the row, in percent of one processor.
 fn total_percent(row: &Row) -> Option<f64> {
     let parts = [Figure::Own, Figure::Idle, Figure::Foreign].map(|part| row.median(part));
     let total = parts.into_iter().sum::<Option<f64>>()?;
@@ -126,7 +126,7 @@ fn all_percent() -> f64 {
 }
 
 fn remark(rows: &[Row], table: &mut Table) {
-    // From the rows, which may come from another machine.
+    // Take the capacity from the rows, which may come from another machine.
     let all = rows.iter().filter_map(total_percent).fold(f64::NAN, f64::max);
     let median = |row: &Row, figure| row.spread(figure).map_or(0.0, |spread| spread.p50);
     let busy = rows.iter().filter(|row| median(row, Figure::Idle) < all * IDLE).count();

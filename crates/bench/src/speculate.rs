@@ -137,7 +137,8 @@ fn consumptions(arguments: &SpeculateArguments) -> Vec<(Settings, (u32, Duration
     each_with_each(&shards, &compute)
 }
 
-/// Windows for an ordering, with all settings; one unnamed default without quotas.
+/// Quota windows for an ordering, each with all settings. An ordering without quotas gets the
+/// default, unnamed.
 fn windows(arguments: &SpeculateArguments, order: Order, settings: &Settings) -> Vec<(u32, Settings)> {
     if !order.has_quotas() {
         return vec![(limits::DEFAULT_WINDOW, settings.clone())];
@@ -203,7 +204,7 @@ async fn speculate(
     Ok(measured.or_shortfall(paced.rate))
 }
 
-/// The log, once per client, with open sessions and connections.
+/// A handle of the log per client, with open sessions and connections.
 async fn opened(cluster: &Cluster, clients: u32, paced: Paced) -> Result<Vec<Log>, Failure> {
     let mut logs = vec![];
     for _ in 0..clients {
@@ -214,7 +215,6 @@ async fn opened(cluster: &Cluster, clients: u32, paced: Paced) -> Result<Vec<Log
     Ok(logs)
 }
 
-/// Subscriptions of the programs: the whole log, or one per shard.
 fn subscriptions(subscribers: Subscribers, shards: u32) -> Vec<SubscribeOptions> {
     match subscribers {
         Subscribers::All => vec![SubscribeOptions::default()],

@@ -1,9 +1,10 @@
-//! `seriatim bench stall`: how long others wait when a client of an `erwin-st` log dies between its
-//! names and its records.
+//! `seriatim bench stall`: how long other clients wait when a client of an `erwin-st` log dies
+//! between sending its names (record ids, to the sequencing replicas) and its records (to the
+//! shards).
 //!
 //! The dying client is a raw connection. In turn it sends names without records, which block all
-//! later positions until they become no-ops, or puts records that it never names, which block
-//! nothing. The others append on schedule and wait for final positions.
+//! later positions until they become no-ops, or records without names, which block nothing. The
+//! other clients append on schedule and wait for final positions.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,11 +27,11 @@ use super::report::{Row, Subject};
 use crate::arguments::StallArguments;
 use crate::terminal::{Failure, Outcome, steps};
 
-/// Names or records of a dying client.
+/// Number of names or records that a dying client sends.
 const COUNT: u64 = 8;
-/// Time of a round: several times the bound.
+/// Observed time after a death: several times the longest expected wait.
 const WATCHED_FOR: Duration = Duration::from_millis(600);
-/// Appends before the first client dies.
+/// Time of appends before the first client dies.
 const WARM_UP: Duration = Duration::from_millis(500);
 
 const FIGURES: [Figure; 1] = [Figure::Gap];
@@ -49,7 +50,7 @@ pub(super) const PRESENTATION: Presentation = Presentation {
     charts: |rows| vec![Chart::bars("The longest time in which nothing became final", rows, Figure::Gap)],
 };
 
-/// The half of its appends that a client sent before it died.
+/// What a client sent before it died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     /// No client died.
@@ -155,7 +156,7 @@ async fn append(log: Log, finals: Finals, rate: u64, duration: Duration) -> Outc
     completions.await?
 }
 
-/// A client that sends one half of its appends to all receivers, and dies.
+/// A client that sends its names or its records to all receivers, and dies.
 async fn die(address: &str, left: Left, round: u64) -> Outcome {
     let client = Client::connect(address).await?;
     let (entry, nodes) = (client.lookup(LOG).await?, client.list().await?.1);
@@ -167,7 +168,7 @@ async fn die(address: &str, left: Left, round: u64) -> Outcome {
         let connected = connect(&address, &Hello::client("dies"), &ConnectionOptions::default()).await?;
         let frame = message_frame(entry.id, Endpoint::Client(1), endpoint, &message)?;
         connected.connection.sender.send(frame)?;
-        // The node's answer shows that it has the frame.
+        // The node's answer shows that it has received the frame.
         let mut receiver = connected.connection.receiver;
         let answered = tokio::time::timeout(Duration::from_millis(50), receiver.receive()).await;
         drop(answered);
@@ -187,7 +188,7 @@ fn messages(
         Left::Names => {
             let entries = vec![Content::Put { shard: ShardId(0), bytes: 0 }; COUNT as usize];
             let append = erwin::Message::Append { view: number, session, first, lowest: 0, entries };
-            // The shard must have heard of the client before.
+            // The shard must know the client's session: first send an empty batch of records.
             let heard = erwin::ShardMessage::Put { view: number, session, first, records: vec![] };
             let names = (Endpoint::Sequencer, Message::from(append));
             let puts = (Endpoint::Shard(ShardId(0)), Message::from(heard));

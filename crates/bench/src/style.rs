@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::chart::Chart;
 use super::drawing::{LEFT, WIDTH};
 
-/// Distinct styles of series besides the floor.
+/// Number of distinct styles for series other than the floor.
 pub(super) const LOOKS: usize = 8;
 
 const LIGHT: [&str; LOOKS + 1] =
@@ -13,7 +13,7 @@ const LIGHT: [&str; LOOKS + 1] =
 const DARK: [&str; LOOKS + 1] =
     ["#a3a3a9", "#6cabff", "#ff9660", "#4cc98d", "#b996f5", "#e2b548", "#ff86c0", "#4fd1dc", "#c99a8a"];
 
-/// Paper, ink, faint ink, grid.
+/// Colours of paper, ink, faint ink and grid.
 const LIGHT_PAGE: [&str; 4] = ["#fdfdfc", "#1d1d1f", "#6b6b70", "#e3e3e0"];
 const DARK_PAGE: [&str; 4] = ["#161618", "#ececee", "#a0a0a6", "#35353a"];
 
@@ -58,7 +58,7 @@ pub(super) fn document(charts: &[Chart]) -> String {
     let mut top = 0.0;
     for chart in charts.iter().filter(|chart| !chart.svg.is_empty()) {
         let below = head(chart, top, &mut body);
-        // A nested drawing.
+        // The chart becomes a nested drawing.
         let place = format!("<svg y=\"{below}\" width=\"{WIDTH}\" height=\"{}\" ", chart.height);
         writeln!(body, "{}", chart.svg.replacen("<svg ", &place, 1)).expect("a string takes everything");
         top = below + chart.height;

@@ -7,7 +7,6 @@ use super::figures::Spread;
 use super::report::Row;
 use crate::terminal::print_line;
 
-/// Names at the left, figures at the right, remarks below.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Table {
     pub(super) headings: Vec<String>,
@@ -44,7 +43,6 @@ impl Table {
         }
     }
 
-    /// Markdown, with the remarks as a list.
     pub(super) fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
         let rule = format!("|---|{}\n", "---:|".repeat(self.headings.len() - 1));

@@ -42,6 +42,6 @@ pub(crate) fn steps(len: u64) -> ProgressBar {
 }
 
 pub(crate) fn print_line(line: impl fmt::Display) {
-    // The output may be closed.
+    // Ignore errors: the output may be closed.
     let _ = writeln!(io::stdout(), "{line}");
 }

@@ -24,10 +24,10 @@ use super::table::Table;
 use crate::arguments::{LoadArguments, ThroughputArguments};
 use crate::terminal::{Failure, Outcome};
 
-/// Appends before the measurement.
+/// Time of appends before the measurement.
 const WARM_UP: Duration = Duration::from_millis(500);
 
-/// Interval of checks of the shards' lag.
+/// Interval between samples of the shards' lag.
 const SAMPLE_EVERY: Duration = Duration::from_millis(5);
 
 const FIGURES: [Figure; 11] = [
@@ -92,7 +92,7 @@ pub(super) async fn run(arguments: &ThroughputArguments) -> Outcome {
     comparison.tell(rows, &PRESENTATION)
 }
 
-/// Adds the written share of the disk's sequential rate.
+/// Adds remarks: the rate written as a share of the disk's sequential rate.
 fn remark_written(rows: &[Row], table: &mut Table) {
     for floor in rows.iter().filter(|row| row.subject.is_disk_floor()) {
         let same = |row: &&Row| !row.subject.is_floor() && row.subject.settings == floor.subject.settings;
@@ -108,7 +108,7 @@ fn remark_written(rows: &[Row], table: &mut Table) {
 fn charts(rows: &[Row]) -> Vec<Chart> {
     let rates = "Stable records per second";
     match varied(rows) {
-        // More in flight costs latency.
+        // More appends in flight cost latency: draw latency by rate.
         Some(setting @ (Setting::InFlight | Setting::Clients)) => vec![
             Chart::against("Latency by the rate reached, median", rows, setting, Figure::Rate, Figure::P50),
             Chart::against(
@@ -125,7 +125,6 @@ fn charts(rows: &[Row]) -> Vec<Chart> {
     }
 }
 
-/// The same load on raw TCP.
 pub(super) async fn floor(
     comparison: &Comparison<'_>,
     load: Load,
@@ -135,7 +134,7 @@ pub(super) async fn floor(
     floor.closed(load.clients as usize, load.in_flight as usize, comparison.duration).await
 }
 
-/// Closed loop with many in flight; counts stable appends.
+/// Closed loop with many appends in flight per client; counts stable appends.
 pub(super) async fn load(cluster: &Cluster, load: Load, duration: Duration) -> Result<Measured, Failure> {
     let (watcher, payload) = (cluster.client().await?, Bytes::from(vec![7; load.size]));
     let (mut logs, mut tasks) = (vec![], JoinSet::new());
@@ -169,7 +168,7 @@ pub(super) async fn load(cluster: &Cluster, load: Load, duration: Duration) -> R
     Ok(measured)
 }
 
-/// Samples the time from acknowledgement until stable, and counts the records. Of two simultaneous
+/// Samples the time from acknowledgement until stable; also counts its records. Of two simultaneous
 /// appends the first is acknowledged when durable, the second when both are stable.
 async fn sample(log: Log, payload: Bytes, from: Instant, stop: Instant) -> Result<(Latencies, u64), Failure> {
     let (mut lags, mut appended) = (Latencies::new(), 0);
@@ -241,14 +240,14 @@ impl Acknowledged {
         }
     }
 
-    /// Milliseconds.
+    /// Longest time between acknowledgements, in milliseconds.
     fn longest_gap(&self) -> f64 {
         let gaps = self.0.iter().zip(self.0.iter().skip(1)).map(|(one, next)| *next - *one);
         gaps.max().unwrap_or_default().as_secs_f64() * 1e3
     }
 }
 
-/// Time from the last acknowledgement until everything is stable.
+/// Time from now until all acknowledged appends are stable.
 async fn stable_lag(watcher: &Client, appended: u64) -> Result<Duration, Failure> {
     let began = Instant::now();
     while stable(watcher).await? < appended {

@@ -6,10 +6,11 @@
 //! cargo run --release -p seriatim-client --example fraud_monitoring 127.0.0.1:7700     # on a running one
 //! ```
 //!
-//! A payment's key is its user, beginning with the task's letter, so the replicas filter. A task
-//! keeps the mean of each user's amounts, and the latest payments of all its users. It flags a
-//! payment with an amount far above the user's mean, or without similar known payments. It computes
-//! on each payment at once, and publishes the flag when the payment is final.
+//! A payment's key is its user's name, which begins with the letter of the user's task: replicas
+//! filter by this letter. A task keeps the mean of each user's amounts, and the latest payments of
+//! all its users. It flags a payment with an amount far above the user's mean, or with too few
+//! similar payments among the latest. It computes on each payment at once, and publishes the flag
+//! when the payment is final.
 
 mod support;
 
@@ -25,29 +26,29 @@ use support::{Application, Arrival, Failure, compare, tell};
 const FEATURES: usize = 4;
 /// An amount above this multiple of the user's mean is flagged.
 const TIMES: f64 = 5.0;
-/// Required number of similar payments.
+/// Number of similar payments below which a payment is flagged.
 const NEIGHBOURS: usize = 5;
-/// Square of their maximum distance.
+/// Largest squared distance between the features of similar payments.
 const APART: f32 = 0.05;
-/// Required payments of a user before amounts are flagged.
+/// Number of a user's payments before the user's amounts are judged.
 const KNOWN: u32 = 5;
 
 #[derive(Clone)]
 struct Monitoring {
     shards: u32,
-    /// One per letter from 'a' on.
+    /// Number of tasks; their letters begin with 'a'.
     tasks: u8,
     users: u32,
     /// Payments per task.
     payments: usize,
-    /// Number of known payments for the comparison.
+    /// Number of latest payments that a task keeps.
     known: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct Known {
     users: BTreeMap<String, Amounts>,
-    /// The oldest first.
+    /// Features of the latest payments, the oldest first.
     payments: VecDeque<[f32; FEATURES]>,
 }
 
@@ -57,7 +58,7 @@ struct Amounts {
     mean: f64,
 }
 
-/// The replaced knowledge, and the flag.
+/// Effect of one payment: the state that it replaced, for undo, and its flag.
 #[derive(Clone, Debug)]
 struct Noted {
     user: String,
@@ -84,7 +85,7 @@ impl Amounts {
 }
 
 impl Known {
-    /// Whether a payment has too few neighbours.
+    /// Whether too few known payments are similar.
     fn is_alone(&self, features: &[f32; FEATURES]) -> bool {
         let apart = |known: &&[f32; FEATURES]| {
             known.iter().zip(features).map(|(known, feature)| (known - feature).powi(2)).sum::<f32>()
@@ -94,7 +95,6 @@ impl Known {
 }
 
 impl Monitoring {
-    /// Usual features are near the middle.
     fn usual(random: &mut StdRng) -> [f32; FEATURES] {
         std::array::from_fn(|_| random.random_range(0.4_f32..0.6))
     }

@@ -6,9 +6,10 @@
 //! cargo run --release -p seriatim-client --example intrusion_detection 127.0.0.1:7700     # on a running one
 //! ```
 //!
-//! A task keeps each sensor's latest readings, their mean, deviation and likeness to earlier ones.
-//! It raises an alarm at an outlier, and when a sensor repeats itself, as when an intruder plays a
-//! recording. It computes on each reading at once, and raises the alarm when the reading is final.
+//! A task keeps the latest readings of each sensor, their mean and deviation, and their likeness to
+//! the readings before them. It raises an alarm at an outlier, and when a sensor repeats its
+//! earlier readings, as when an intruder plays a recording. It computes on each reading at once,
+//! and raises the alarm when the reading is final.
 
 mod support;
 
@@ -24,18 +25,17 @@ use support::{Application, Arrival, Failure, compare, tell};
 const FAR: f64 = 3.0;
 /// Shortest detected recording, in readings.
 const SHORTEST: usize = 60;
-/// Likeness (1: equal) above which readings count as a recording.
+/// Likeness (1 for equal readings) above which repeated readings raise an alarm.
 const ALIKE: f64 = 0.95;
-/// Length of the recording played here, in readings.
+/// Length of the recording that the example's intruder plays, in readings.
 const RECORDING: usize = 80;
 
 #[derive(Clone)]
 struct Detection {
     groups: u32,
     sensors: u32,
-    /// Readings per sensor.
     readings: usize,
-    /// Readings in the statistics.
+    /// Number of latest readings in the statistics.
     window: usize,
 }
 
@@ -50,11 +50,11 @@ struct Sensor {
 struct Statistics {
     mean: f64,
     deviation: f64,
-    /// Highest likeness to earlier readings.
+    /// Highest likeness to earlier readings, over all lags.
     likeness: f64,
 }
 
-/// The replaced knowledge, and the alarm.
+/// Effect of a reading: the replaced state, for undo, and the alarm.
 #[derive(Clone, Debug)]
 struct Noted {
     sensor: u32,
@@ -96,8 +96,8 @@ fn likeness(rises: &[bool], lag: usize) -> f64 {
 }
 
 impl Detection {
-    /// A sensor's readings, with those before the start: noise with outliers. The first sensor of
-    /// each group plays a recording at the end.
+    /// All readings of a sensor, first those from before the run: noise with outliers. The first
+    /// sensor of each group plays a recording at the end.
     fn readings_of(&self, group: u32, sensor: u32) -> Vec<f64> {
         let mut random = StdRng::seed_from_u64(u64::from(group) << 32 | u64::from(sensor));
         let mut readings: Vec<f64> = vec![];

@@ -23,11 +23,11 @@ use support::{Application, Arrival, Failure, compare, tell};
 
 /// Price changes per batch.
 const BATCH: u32 = 4;
-/// Step size of the descent.
+/// Step size of the gradient descent.
 const STEP: f64 = 0.002;
-/// Passes over the current batches.
+/// Passes of the descent over the window's batches.
 const PASSES: usize = 8;
-/// Error of a price that leads to a trade.
+/// Difference between a price and its prediction, above which the task trades.
 const OFF: f64 = 0.5;
 /// Initial price; the regression uses differences from it.
 const PAR: f64 = 100.0;
@@ -39,7 +39,7 @@ struct Trading {
     shares: usize,
     /// Changes per price.
     changes: usize,
-    /// Batches in the regression.
+    /// Number of latest batches that the regression uses.
     window: usize,
 }
 
@@ -48,13 +48,13 @@ struct Market {
     prices: Vec<f64>,
     /// Changes since the last batch.
     changed: u32,
-    /// Prices after each current batch, the oldest first.
+    /// Prices at the end of each batch in the window, the oldest first.
     batches: VecDeque<Vec<f64>>,
-    /// One per price except the first.
+    /// Weight of each price, except the first, in the prediction of the first.
     weights: Vec<f64>,
 }
 
-/// The replaced price, and the trade.
+/// Effect of a price change: the replaced state, for undo.
 #[derive(Clone, Debug)]
 struct Noted {
     share: usize,
@@ -63,7 +63,7 @@ struct Noted {
     batch: Option<Batch>,
 }
 
-/// The weights that a batch replaced.
+/// Effect of a batch's end: the dropped batch and replaced weights, for undo, and the trade.
 #[derive(Clone, Debug)]
 struct Batch {
     oldest: Vec<f64>,
@@ -78,7 +78,7 @@ enum Trade {
 }
 
 impl Market {
-    /// The first price as the others predict it.
+    /// Prediction of the first price from the others.
     fn reckoned(weights: &[f64], prices: &[f64]) -> f64 {
         PAR + weights.iter().zip(&prices[1..]).map(|(weight, price)| weight * (price - PAR)).sum::<f64>()
     }
@@ -117,7 +117,7 @@ impl Market {
 }
 
 impl Trading {
-    /// Prices of one day: the first is half of the second plus half of the third, with outliers.
+    /// Prices of one day: the first is the mean of the second and third, with occasional jumps.
     fn prices_of(&self, day: u64, changes: usize) -> Vec<Vec<f64>> {
         let mut random = StdRng::seed_from_u64(day);
         let mut others = vec![PAR; self.shares - 1];

@@ -16,7 +16,8 @@ use crate::sessions::OpenShards;
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) reply: Reply,
-    /// For an expired session: dropped when the application receives or discards this answer.
+    /// Present in a failure of an expired session. Dropped when the application receives or
+    /// discards the failure.
     _untold: Option<Arc<()>>,
 }
 
@@ -25,20 +26,20 @@ pub(crate) type Submitted = (Instant, OwnedSemaphorePermit);
 pub(crate) struct Appender {
     pub(crate) machine: LogClient,
     pub(crate) last_token: u64,
-    /// By token. Only appends have a [`Submitted`].
+    /// Waiting callers by request token. Only appends have a [`Submitted`].
     pub(crate) waiters: BTreeMap<u64, (oneshot::Sender<Answer>, Option<Submitted>)>,
     progress: Arc<Progress>,
-    /// Receives the open shards of each newer entry.
+    /// Open shards of the log, for the handle. Updated from each newer log entry.
     open: Arc<OpenShards>,
     version: u64,
-    /// Since when each role owes an answer: the first message after its last one.
+    /// For each role that owes an answer: send time of the first message since its last answer.
     pub(crate) unanswered: BTreeMap<Address, Time>,
-    /// Shared with the failures of the expired session that the application has not received.
+    /// Each unreceived failure of the expired session holds a clone.
     pub(crate) untold: Arc<()>,
     pub(crate) lost: Option<SessionId>,
     /// The last clone was dropped; the appender ends with the last answer.
     pub(crate) closed: bool,
-    /// The request to end the session, and the time limit for it.
+    /// Token of the request to end the session, and the time limit for its answer.
     pub(crate) last: Option<(u64, Time)>,
 }
 
@@ -64,7 +65,7 @@ impl Appender {
         }
     }
 
-    /// Whether it expects no further answer.
+    /// Whether the appender expects no further answer.
     pub(crate) fn is_over(&self, now: Time) -> bool {
         let is_due = |token: &u64| self.last.is_none_or(|(last, until)| last != *token || now < until);
         self.closed && !self.waiters.keys().any(is_due)

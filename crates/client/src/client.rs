@@ -19,9 +19,9 @@ use crate::error::{ConnectError, ControlError};
 use crate::log::Log;
 use crate::operation::newer;
 
-/// Request number for a machine that asks one question: replies are addressed to the machine.
+/// Request number for a machine that asks only one question: replies carry the machine's handle.
 pub(crate) const REQUEST: u64 = 1;
-/// Time limit for a node's greeting, after which the client tries the next node.
+/// Time limit for a node's greeting; then the client tries the next address.
 const GREET_WITHIN: Duration = Duration::from_secs(2);
 
 /// Options of a client's connection.
@@ -69,30 +69,31 @@ impl ClientOptions {
 #[non_exhaustive]
 pub struct LogOptions {
     /// Session of an earlier run to resume, and the number of its first unacknowledged append. The
-    /// program appends the same records from there on, in order; the log stores each once. An
-    /// append rejected at once (too large, or shard closed) has no number.
+    /// program appends the same records from that number on, in order; the log stores each once. An
+    /// append that was rejected at once (too large, or shard closed) has no number.
     ///
-    /// In an order `erwin-st`, `scalog` or `corfu` log the old session ends and a new one takes the
-    /// missing records; [`Log::session`] and the receipts name it. The program may also keep
-    /// resuming the first session, with consecutive numbers, while the log remembers it. Later
-    /// appends of the earlier run fail with [`SessionExpired`](crate::AppendError::SessionExpired).
+    /// In an order `erwin-st`, `scalog` or `corfu` log the old session ends and a new one appends
+    /// the missing records; [`Log::session`] and the receipts name the new one. The program may
+    /// also resume the first session again and again, with consecutive numbers, while the log
+    /// remembers it. Later appends of the earlier run fail with
+    /// [`SessionExpired`](crate::AppendError::SessionExpired).
     ///
     /// An order `corfu` log remembers only the last 1,000 resumed sessions. The client looks for
-    /// earlier appends in the log, from its end back to the last acknowledged append. If that
-    /// append is trimmed, the run's appends fail with
+    /// the earlier run's appends in the log, from its end back to the last acknowledged append. If
+    /// that append is trimmed, the new run's appends fail with
     /// [`SessionExpired`](crate::AppendError::SessionExpired).
     pub resume: Option<(SessionId, u64)>,
     /// Number of sessions for appends that need no order. None: one ordered session.
     ///
-    /// Until its deadline, the client repeats an append that missed its shard; the record is in the
-    /// log at most once ([`Receipt::appended_again`](crate::Receipt::appended_again)). An order
-    /// `scalog` or `belfast` log also gets a session per shard that records name, by key or
-    /// explicitly: a single session waits for all its acknowledgements before it appends to another
-    /// shard.
+    /// The client repeats an append that missed its shard, until the append's deadline; the record
+    /// is in the log at most once ([`Receipt::appended_again`](crate::Receipt::appended_again)). In
+    /// an order `scalog` or `belfast` log, records that choose a shard, by key or explicitly, use
+    /// one more session per shard: a single session waits for all its acknowledgements before it
+    /// appends to another shard.
     pub unordered: Option<u32>,
-    /// Ends the session, without waiting, after the last clone of the handle is dropped and nothing
-    /// is in flight; see [`Log::end_session`]. For programs that never [resume](Self::resume) it.
-    /// Sessions of an [unordered](Self::unordered) handle always end.
+    /// Whether the session ends, in the background, after the last clone of the handle is dropped
+    /// and no append is in flight; see [`Log::end_session`]. For programs that never
+    /// [resume](Self::resume) it. Sessions of an [unordered](Self::unordered) handle always end.
     pub ends_when_dropped: bool,
 }
 
@@ -140,9 +141,10 @@ impl NodeStatus {
 pub struct LogStatus {
     /// The register's entry: name, promises, view.
     pub entry: LogEntry,
-    /// Largest count of all sequencing replicas. None: no replica answered.
+    /// Largest record count that a sequencing replica reports. None: no replica answered.
     pub tail: Option<Position>,
-    /// Smallest stable bound of the shards' primaries. None: a primary did not answer.
+    /// Smallest stable bound of the shards' primaries: all records below it are final. None: a
+    /// primary did not answer.
     pub stable: Option<Position>,
     /// Largest trim point. None: no shard answered.
     pub trim: Option<Position>,
@@ -160,9 +162,9 @@ pub struct LogStatus {
 pub struct Recovery {
     /// Whether the log has a view and is available.
     pub done: bool,
-    /// Whether a recovery would lose records.
+    /// Whether resuming the log would lose records.
     pub lost: bool,
-    /// The certain positions and possible losses, or the obstacle.
+    /// For operators: the safe positions and possible losses, or the obstacle.
     pub text: String,
 }
 
@@ -170,9 +172,9 @@ pub struct Recovery {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ViewChange {
-    /// The registered view.
+    /// The view that the change registered.
     pub view: ViewNumber,
-    /// Name of each step, and its end as time before the answer. The first step detects the need
+    /// Each step's name, and how long before this answer it ended. The first step detects the need
     /// for a view.
     pub steps: Vec<(String, Duration)>,
 }
@@ -196,11 +198,11 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// Connects to a cluster through any node (`host:port`, or several, comma-separated). The
-    /// client then learns the other nodes.
+    /// Connects to a cluster through any node (`host:port`). Tries several addresses, separated by
+    /// commas, in turn. The client then learns the other nodes, and uses them if it loses this one.
     ///
     /// # Errors
-    /// If no Seriatim node answers.
+    /// If no Seriatim node answers at any address.
     pub async fn connect(address: &str) -> Result<Self, ConnectError> {
         Self::connect_with(address, ClientOptions::default()).await
     }
@@ -333,8 +335,8 @@ impl Client {
         }
     }
 
-    /// Logs (newest known entries, by name) and nodes known without the register. None: the
-    /// connected node did not answer within a second.
+    /// Logs (newest known entries, sorted by name) and nodes that the connected node knows without
+    /// the register. None: it did not answer within a second.
     pub async fn known(&self) -> Option<(Vec<LogEntry>, Vec<NodeStatus>)> {
         let control = self.inner.control;
         let asking = self.run(LogId(0), move |now, _| Inventory::new(now, control, Options::default()));
@@ -342,7 +344,7 @@ impl Client {
         Some((entries, nodes.into_iter().map(NodeStatus::of).collect()))
     }
 
-    /// State of a log's replicas, except replicas without an answer within a second.
+    /// State of a log, as reported by its replicas that answer within a second.
     pub async fn status(&self, entry: LogEntry) -> LogStatus {
         let mut told = control::Status::default();
         if let Some(view) = entry.view.clone() {
@@ -383,8 +385,8 @@ impl Client {
         Some(condition)
     }
 
-    /// The log's last view change on a node. None: no answer within a second, or no view change
-    /// since the node started.
+    /// The log's last view change that this node's controller carried out. None: no answer within a
+    /// second, or the controller carried out none since the node started.
     pub async fn last_view_change(&self, log: LogId, node: NodeId) -> Option<ViewChange> {
         let question: Question = Box::new(|request| control::Message::LastChange { request }.into());
         let answer = self.ask_briefly((node, Endpoint::Controller), log, question).await?;

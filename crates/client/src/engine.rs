@@ -50,7 +50,7 @@ pub(crate) enum Command {
         sync: bool,
         shard: ShardChoice,
         submitted: Instant,
-        /// How long the client appends the record again if it became a no-op.
+        /// Time during which the client repeats the append if the record becomes a no-op.
         again_for: Duration,
         waiter: oneshot::Sender<Answer>,
         room: OwnedSemaphorePermit,
@@ -69,7 +69,7 @@ pub(crate) enum Command {
     },
     Close {
         handle: u64,
-        /// Whether the session ends: no other run resumes it.
+        /// Whether to end the session, because no other run resumes it.
         ends: bool,
     },
     Fetch {
@@ -92,7 +92,7 @@ pub(crate) enum Command {
         records: u64,
         bytes: u64,
     },
-    /// Ask for the position that a subscription waits for, and the reason.
+    /// Asks which position a subscription waits for, and why.
     Awaited {
         handle: u64,
         waiter: oneshot::Sender<Awaited>,
@@ -113,7 +113,7 @@ pub(crate) enum Command {
     },
 }
 
-/// A session's operation that missed its deadline.
+/// A caller's operation that missed its deadline `within`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Late {
     pub(crate) handle: u64,
@@ -122,7 +122,7 @@ pub(crate) struct Late {
     pub(crate) submitted: Option<Instant>,
 }
 
-/// Builds a message with the request number: the number of the asking machine.
+/// Builds a question with the given request number, which is the asking machine's handle.
 pub(crate) type Question = Box<dyn Fn(u64) -> Message + Send>;
 
 pub(crate) fn start(
@@ -161,23 +161,25 @@ struct Engine {
     links: Links,
     addresses: BTreeMap<NodeId, String>,
     register: Route,
-    /// Newest known entries, so that a new reader starts with the current view.
+    /// Newest known log entries: a new reader starts with the current view.
     entries: BTreeMap<LogId, LogEntry>,
     started: Instant,
     machines: BTreeMap<u64, Slot>,
-    /// Wake time of each machine. May contain removed machines.
+    /// Wake time of each machine, by handle. May contain removed machines.
     timers: Timers<u64>,
-    /// The machine that reads each log. It stays between reads, because it keeps the log's map.
+    /// Handle of the machine that reads each log. The machine stays between reads, because it keeps
+    /// the log's map of positions.
     readings: BTreeMap<LogId, u64>,
     last_handle: u64,
     outgoing: BTreeMap<NodeId, Vec<Bytes>>,
 }
 
-/// The node that forwards register questions: the last to answer. Any node can forward.
+/// The node that forwards register questions: the last node that answered one. Any node can
+/// forward.
 struct Route {
     node: NodeId,
     unanswered_since: Option<Time>,
-    /// Why the register is unusable, if a node said so since the last answer.
+    /// Why the register is unusable, as a node reported since the last answer.
     outage: Option<String>,
 }
 
@@ -422,7 +424,7 @@ impl Engine {
         }
     }
 
-    /// Why the register is unusable. For a waiting log it also explains the missing view.
+    /// Why the register is unusable, if it is. For a waiting log it also explains the missing view.
     fn no_view(&self, log_waits: bool) -> Option<String> {
         let why = self.register.outage.as_ref()?;
         Some(if log_waits { format!("no active view: {why}") } else { why.clone() })
@@ -470,7 +472,8 @@ impl Engine {
             obstacles.push(format!("node {node} at {address} cannot be reached ({cause})"));
             silent.retain(|waited_for| *waited_for != node);
         }
-        // Silent nodes wait for the node with the full disk, or for a view, as the client does.
+        // If a disk is full or the register unusable, silent nodes probably wait for it too: do not
+        // blame them.
         silent.retain(|_| !has_full_disk && self.register.outage.is_none());
         obstacles.extend(silent.iter().map(|node| format!("node {node} did not answer")));
         match before {
@@ -489,8 +492,9 @@ impl Engine {
                 if self.links.dialled(node, outcome) {
                     self.disconnected(now, node, |_| true);
                 } else if !is_up {
-                    // Readers ask rarely and switch nodes at once. Appenders already know that the
-                    // connection broke; a retransmission per dial attempt would be useless.
+                    // Notify only readers: they ask rarely and switch nodes at once. Appenders
+                    // already know that the connection broke, and would retransmit at every dial
+                    // attempt.
                     self.disconnected(now, node, |kind| !matches!(kind, Kind::Appender(_)));
                 }
             }
@@ -510,7 +514,7 @@ impl Engine {
         // Drop an undecodable frame: the machine that needs it asks again.
         let Ok((_, from, Endpoint::Client(handle), message)) = open_message::<Message>(frame) else { return };
         if let Message::Control(control::Message::Unanswered { why }) = message {
-            // Another node may reach the register; this node still owes an answer.
+            // Another node may reach the register. The question stays unanswered until its timeout.
             self.register.outage = Some(why);
             return;
         }
@@ -555,8 +559,8 @@ impl Engine {
         }
     }
 
-    /// Bytes in flight for the next subscription, over all shards; the share falls with their
-    /// number.
+    /// Bytes in flight for the next subscription, over all its shards: its share among all
+    /// subscriptions.
     fn subscription_window(&self) -> u64 {
         let others = self.machines.values().filter(|slot| matches!(slot.kind, Kind::Subscriber(..))).count();
         let share = limits::SUBSCRIPTIONS_BYTES / (others as u64 + 1);
@@ -626,7 +630,7 @@ impl Engine {
         let log = *log;
         let mut effects = vec![];
         if matches!(input, Input::Wake) {
-            // A dropped caller does not send a cancellation.
+            // A caller that stops waiting sends no cancellation.
             let dropped = reading.waiters.iter().filter(|(_, waiter)| waiter.is_closed());
             let dropped: Vec<u64> = dropped.map(|(token, _)| *token).collect();
             for token in dropped {

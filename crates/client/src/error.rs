@@ -25,7 +25,7 @@ pub enum ControlError {
     /// No log has this name.
     #[error("there is no log '{name}'; create it with: seriatim log create {name}")]
     NoSuchLog {
-        /// Log name.
+        /// Requested log name.
         name: String,
     },
     /// A log with this name exists.
@@ -33,7 +33,7 @@ pub enum ControlError {
         "a log '{name}' exists already; choose another name, or delete it with: seriatim log delete {name}"
     )]
     Exists {
-        /// Log name.
+        /// Requested log name.
         name: String,
     },
     /// The cluster cannot do this.
@@ -42,12 +42,12 @@ pub enum ControlError {
         /// The fault and the remedy.
         reason: String,
     },
-    /// The deadline passed.
+    /// The deadline passed without an answer.
     #[error("timed out after {seconds} s: {waiting_for}")]
     DeadlineExceeded {
-        /// Seconds.
+        /// The deadline, in seconds.
         seconds: f64,
-        /// Reason for the wait.
+        /// The missing answers, in words.
         waiting_for: String,
     },
     /// The client stopped.
@@ -82,13 +82,14 @@ pub enum AppendError {
     /// The session has expired: idle for too long, or resumed too late. This append, and others in
     /// flight, may or may not be in the log, at most once. Later appends open a new session.
     /// Appends submitted before the program has received or dropped every such failure also fail
-    /// and are not in the log: no append overtakes one that the program may repeat.
+    /// and are not in the log: no append overtakes a failed append that the program may repeat.
     #[error("session {0} has expired; appends in flight may or may not be in the log")]
     SessionExpired(SessionId),
     /// An earlier run of the session received the acknowledgement. The record is in the log.
     #[error("the append was completed in an earlier run of the session and is in the log")]
     AppendedBefore,
-    /// The record missed its shard. It is not in the log and never will be: append it again.
+    /// The record did not reach its shard in time. It is not in the log and never will be: append
+    /// it again.
     #[error("the record did not reach its shard in time and is not in the log; append it again")]
     NotAppended,
     /// The shard does not exist or is closed. The record is not in the log.
@@ -111,9 +112,9 @@ pub enum AppendError {
     /// may or may not be in the log, at most once; the client continues to retry in the background.
     #[error("not acknowledged within {seconds} s, and may or may not be in the log: {waiting_for}")]
     DeadlineExceeded {
-        /// Seconds.
+        /// The deadline, in seconds.
         seconds: f64,
-        /// Reason for the wait.
+        /// The missing answers, in words.
         waiting_for: String,
     },
     /// The client stopped. The append may or may not be in the log.
@@ -131,7 +132,7 @@ pub enum ReadError {
         /// The first readable position.
         first: Position,
     },
-    /// The position lies past the tail.
+    /// The trim position lies past the tail.
     #[error("position {position} is past the tail, which is {tail}")]
     PastTail {
         /// The requested position.
@@ -153,7 +154,7 @@ pub enum ReadError {
     NoSuchShard {
         /// The requested shard.
         shard: ShardId,
-        /// The log's shards at that time.
+        /// The log's shards when it was opened.
         known: Vec<ShardId>,
     },
     /// The set of chosen shards is empty.
@@ -162,12 +163,12 @@ pub enum ReadError {
     /// The log was deleted.
     #[error("the log '{0}' was deleted")]
     Deleted(String),
-    /// The deadline passed.
+    /// The deadline passed without an answer.
     #[error("timed out after {seconds} s: {waiting_for}")]
     DeadlineExceeded {
-        /// Seconds.
+        /// The deadline, in seconds.
         seconds: f64,
-        /// Reason for the wait.
+        /// The missing answers, in words.
         waiting_for: String,
     },
     /// The client stopped.

@@ -36,8 +36,9 @@
 //!   handle several sessions. An order `scalog` or `belfast` log needs this for many records with
 //!   keys: a session waits for all its acknowledgements before it appends to another shard.
 //! * Every operation has a deadline ([`ClientOptions::deadline`]); the error names the missing
-//!   answer. An expired append is in the log at most once. Each acknowledgement of a session's
-//!   oldest append restarts the deadlines of its other appends, so a slow log fails no append.
+//!   answer. An append that missed its deadline may or may not be in the log, at most once. Each
+//!   acknowledgement of a session's oldest append restarts the deadlines of its other appends, so a
+//!   slow log fails no append.
 //! * Dropping a future withdraws nothing: the client appends all submitted records while a handle
 //!   (a [`Client`], a [`Log`], an [`Append`] or a [`Subscription`]) exists. Dropping
 //!   the last handle closes the connections.

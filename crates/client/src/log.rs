@@ -27,7 +27,7 @@ use crate::record::Record;
 use crate::sessions::{Lanes, OpenShards, Session, Shared};
 use crate::subscription::{SubscribeOptions, Subscription, WINDOW};
 
-/// Bytes per unit of the in-flight window.
+/// Bytes per permit of `room`, the window of appends in flight.
 const UNIT_BYTES: usize = limits::MAX_IN_FLIGHT_BYTES / limits::MAX_IN_FLIGHT;
 /// Options of an append.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,7 +38,8 @@ pub struct AppendOptions {
     /// Time limit. None: the client's deadline. It restarts when the session's oldest append in
     /// flight is acknowledged.
     pub deadline: Option<Duration>,
-    /// Shard for the record, in an order `erwin-st` log.
+    /// Shard for the record, in an order `erwin-st`, `scalog` or `belfast` log. In another order an
+    /// append to a fixed shard fails with [`NoChoice`](crate::AppendError::NoChoice).
     pub shard: ShardChoice,
 }
 
@@ -55,7 +56,7 @@ impl AppendOptions {
         Self { deadline: Some(deadline), ..self }
     }
 
-    /// Stores the record on this shard, in an order `erwin-st` log.
+    /// Stores the record on this shard; see [`AppendOptions::shard`].
     #[must_use]
     pub fn to_shard(self, number: u32) -> Self {
         Self { shard: ShardChoice::Fixed(ShardId(number)), ..self }
@@ -87,12 +88,12 @@ pub struct Log {
 struct Inner {
     client: Client,
     sessions: Vec<Session>,
-    /// Sessions for records that name their shard. None: `sessions` takes them too.
+    /// Sessions for records that choose their shard. None: such records use `sessions`, too.
     lanes: Option<Lanes>,
     shared: Shared,
     /// Whether the sessions end with the last clone of the handle.
     ends: bool,
-    /// Count of submitted appends. None: the handle is ordered.
+    /// Count of submitted appends, by which sessions take turns. None: the handle is ordered.
     unordered: Option<AtomicUsize>,
     entry: LogEntry,
     room: Arc<Semaphore>,
@@ -113,7 +114,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // If the queue is full, the machine stays until the client stops, at little cost.
+        // If the command queue is full, the machine stays until the client stops, at little cost.
         let lanes = self.lanes.iter_mut().flat_map(Lanes::handles);
         for handle in self.sessions.iter().map(|session| session.handle).chain(lanes) {
             let close = Command::Close { handle, ends: self.ends };
@@ -179,7 +180,8 @@ impl Log {
     /// [`Append`] resolves at acknowledgement; dropping it withdraws nothing.
     ///
     /// # Errors
-    /// If the record exceeds the log's limit, or no room becomes free before the deadline.
+    /// If the record exceeds the log's limits, or if no room becomes free and the oldest appends in
+    /// flight get no answer for the duration of the deadline.
     pub async fn submit(&self, record: impl Into<Record>) -> Result<Append, AppendError> {
         self.submit_with(record, AppendOptions::default()).await
     }
@@ -234,7 +236,7 @@ impl Log {
         Ok(Append { log: self.clone(), session, answer, submitted, deadline, state: AppendState::New })
     }
 
-    /// Deadline of an operation that belongs to no particular session.
+    /// A missed deadline before a session was chosen: reports the obstacles of the first session.
     fn first(&self, within: Duration) -> Late {
         Late { handle: self.inner.sessions[0].handle, within, submitted: None }
     }
@@ -244,9 +246,10 @@ impl Log {
         AppendError::DeadlineExceeded { seconds: late.within.as_secs_f64(), waiting_for }
     }
 
-    /// The session of this handle and the number of its next append. A program that stores both
-    /// before it appends can resume; see [`LogOptions`](crate::LogOptions). None: the deadline
-    /// passed, or the handle has several sessions.
+    /// The session of this handle and the number of its next append. Opens a session if none is
+    /// open. A program that stores both values before it appends can resume; see
+    /// [`LogOptions`](crate::LogOptions). None: the deadline passed, or the handle has several
+    /// sessions.
     pub async fn session(&self) -> Option<(SessionId, u64)> {
         let [Session { handle, .. }] = self.inner.sessions[..] else { return None };
         if self.inner.lanes.is_some() {
@@ -299,8 +302,9 @@ impl Log {
     /// A bound above the position of every append acknowledged before this call.
     ///
     /// While appends are in flight, it may exceed the last record in an order `erwin-st` or
-    /// `erwin-bb` log: replicas with different records count all of them. A later answer may be
-    /// lower, but stays above every acknowledged append.
+    /// `erwin-bb` log: replicas with different records count all of them. A later answer may then
+    /// be lower, but stays above every append acknowledged before its call. Without appends in
+    /// flight the bound is exact.
     ///
     /// # Errors
     /// If a sequencing replica does not answer in time.
@@ -364,7 +368,7 @@ impl Log {
     ) -> Result<Subscription, ReadError> {
         let control = self.inner.client.inner.control;
         options.check(&self.inner.entry)?;
-        // Each record may have a `Confirm` or `Fail` of its own.
+        // The queue's capacity: each record may have a `Confirm` or `Fail` of its own.
         let (events, arrivals) = mpsc::channel(2 * WINDOW as usize + 16);
         let (waiter, opened) = oneshot::channel();
         let commands = self.inner.client.inner.commands.clone();
@@ -419,7 +423,7 @@ pub struct Append {
     session: Session,
     answer: oneshot::Receiver<Answer>,
     submitted: Instant,
-    /// Time limit after submission or the session's last progress.
+    /// Time limit since submission, or since the session's last progress.
     deadline: Duration,
     state: AppendState,
 }

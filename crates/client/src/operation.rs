@@ -1,4 +1,4 @@
-//! Operations: machines with one outcome, each with its waiting caller.
+//! Operations: machines with one outcome, and the caller that waits for it.
 
 use std::convert::Infallible;
 
@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::engine::Command;
 
 pub(crate) trait Operation: Send {
-    /// Returns true after the outcome, or if the caller stopped waiting.
+    /// Handles an input. Returns true after the outcome, or if the caller stopped waiting.
     fn step(
         &mut self,
         now: Time,
@@ -55,7 +55,7 @@ where
                 _ => {}
             }
         }
-        // A dropped caller does not send a cancellation.
+        // A caller that stops waiting sends no cancellation.
         self.waiter.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
@@ -65,7 +65,8 @@ where
 }
 
 impl Client {
-    /// Runs an operation to its outcome. None: the client stopped. Dropping the future ends it.
+    /// Runs an operation to its outcome. None: the client stopped. Dropping the future ends the
+    /// operation.
     pub(crate) async fn run<M>(
         &self,
         log: LogId,

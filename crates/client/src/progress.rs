@@ -1,4 +1,4 @@
-//! Deadlines of appends: they do not run while earlier appends of the session make progress.
+//! Deadlines of appends: each answer to a session's oldest append restarts them.
 
 use std::future::Future;
 use std::pin::pin;
@@ -15,7 +15,7 @@ pub(crate) struct Progress {
     began: Instant,
     /// Nanoseconds since `began`.
     advanced: AtomicU64,
-    /// Progress of all sessions of the handle.
+    /// Progress over all sessions of the same handle.
     whole: Option<Arc<Self>>,
 }
 
@@ -39,14 +39,14 @@ impl Progress {
         }
     }
 
-    /// Time of the last progress, or of the start if there was none.
+    /// Time of the last progress, or of creation if there was none.
     pub(crate) fn advanced_at(&self) -> Instant {
         self.began + Duration::from_nanos(self.advanced.load(Ordering::Relaxed))
     }
 }
 
-/// Waits for an answer behind the appends in flight. None: neither the answer nor progress of the
-/// session arrived for the duration `within`.
+/// Waits for an answer that may queue behind appends in flight. None: for the duration `within`,
+/// neither the answer arrived nor the session made progress.
 pub(crate) async fn answer_within<T>(
     within: Duration,
     progress: &Progress,

@@ -19,15 +19,15 @@ use crate::log::Log;
 pub struct LogUse {
     /// Bytes of the log's files on each node, without its records in the node's journal.
     pub nodes: BTreeMap<NodeId, u64>,
-    /// Nodes without an answer within a second; their usage is missing or incomplete.
+    /// Nodes that did not answer within a second; their usage is missing or incomplete.
     pub silent: Vec<NodeId>,
     /// Bytes on all nodes.
     pub bytes: u64,
-    /// Bytes per node of files with only trimmed records, to be deleted. Nodes of earlier builds do
-    /// not report it.
+    /// Bytes per node in files that hold only trimmed records and will be deleted. Nodes of earlier
+    /// builds do not report it.
     pub going: BTreeMap<NodeId, u64>,
-    /// Sum over the shards of the smallest replica, in bytes, which a byte limit bounds. Other
-    /// replicas may hold some records twice after a restart.
+    /// Bytes that a byte limit bounds: for each shard its smallest replica, summed. Other replicas
+    /// may hold some records twice after a restart.
     pub once: u64,
     /// First kept position.
     pub first: Position,
@@ -98,9 +98,9 @@ impl Client {
 
 impl Log {
     /// A position at or before the first record appended at `time` or later, by the clocks of the
-    /// log's leaders: every record below was final before `time`. Marks are sparse, so up to a
-    /// second of earlier records may follow, or an eighth of the age of a time long ago. Without a
-    /// mark: the first kept position.
+    /// log's leaders: every record below it was final before `time`. Leaders mark times sparsely,
+    /// so after the position up to a second of earlier records may follow, or for old times records
+    /// of an eighth of the age. Without any mark: the first kept position.
     ///
     /// # Errors
     /// If no replica answers in time.

@@ -1,4 +1,4 @@
-//! The sessions of a handle.
+//! The sessions of one log handle.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,7 @@ pub(crate) struct Session {
     pub(crate) progress: Arc<Progress>,
 }
 
-/// Open shards by the newest log entry that a session of the handle has seen.
+/// Open shards of the newest log entry that any session of the handle has learned.
 #[derive(Debug)]
 pub(crate) struct OpenShards {
     of_version: Mutex<(u64, Arc<[ShardId]>)>,
@@ -52,7 +52,7 @@ fn open_shards(entry: &LogEntry) -> Arc<[ShardId]> {
 pub(crate) struct Shared {
     pub(crate) resume: Option<(SessionId, u64)>,
     pub(crate) open: Arc<OpenShards>,
-    /// Progress of any session.
+    /// Latest progress over all sessions of the handle.
     pub(crate) progress: Arc<Progress>,
 }
 
@@ -79,15 +79,16 @@ impl Shared {
     }
 }
 
-/// One session per shard that records name, for unordered appends: a single session waits for all
-/// its acknowledgements before it appends to another shard.
+/// One session per chosen shard, for unordered appends: a single session waits for all its
+/// acknowledgements before it appends to another shard.
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
     sessions: tokio::sync::Mutex<BTreeMap<ShardId, Session>>,
 }
 
 impl Lanes {
-    /// The session for a record. None: the shards take turns, or the client stopped.
+    /// The session for a record that chooses its shard. None: the record chooses none, no shard is
+    /// open, or the client stopped.
     pub(crate) async fn session(
         &self,
         (client, entry): (&Client, &LogEntry),
@@ -98,7 +99,7 @@ impl Lanes {
         if choice.is_in_turn(record) || open.is_empty() {
             return None;
         }
-        // The id matters only for shards in turn, which are excluded above.
+        // `choice.of` uses the id only for records that choose no shard, and these returned above.
         let any = RecordId { session: SessionId::new(Position::ZERO, 0), number: 0 };
         let shard = choice.of(any, record, entry.config.stripe, &open);
         let mut sessions = self.sessions.lock().await;
@@ -114,7 +115,7 @@ impl Lanes {
         self.sessions.lock().await.values().cloned().collect()
     }
 
-    /// Handles of all sessions, which have no user left.
+    /// Handles of all sessions, once no user is left.
     pub(crate) fn handles(&mut self) -> impl Iterator<Item = u64> {
         self.sessions.get_mut().values().map(|session| session.handle)
     }

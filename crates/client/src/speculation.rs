@@ -78,7 +78,7 @@ impl<S, C, U, X> Speculation<S, C, U, X> {
         Speculation { log, from, options, state, compute, undo, externalize }
     }
 
-    /// Sets the function that undoes an effect.
+    /// Sets the function that removes an effect from the state.
     #[must_use]
     pub fn undo<F, E>(self, undo: F) -> Speculation<S, C, F, X>
     where
@@ -88,8 +88,8 @@ impl<S, C, U, X> Speculation<S, C, U, X> {
         Speculation { log, from, options, state, compute, undo, externalize }
     }
 
-    /// Sets the function that publishes an effect at its record's position. Its view of the state
-    /// already includes effects of later records.
+    /// Sets the function that publishes an effect, called when its record is final. The state
+    /// passed to it may already include effects of later records.
     #[must_use]
     pub fn externalize<F, E>(self, externalize: F) -> Speculation<S, C, U, F>
     where
@@ -99,13 +99,14 @@ impl<S, C, U, X> Speculation<S, C, U, X> {
         Speculation { log, from, options, state, compute, undo, externalize }
     }
 
-    /// Stops after everything below `end` is externalized.
+    /// Stops after all effects below `end` are externalized.
     #[must_use]
     pub fn until(self, end: Position) -> Self {
         Self { options: self.options.until(end), ..self }
     }
 
-    /// Uses the filter, shards and end of these options.
+    /// Replaces the options, an earlier [`until`](Self::until) included. `speculative` has no
+    /// effect: a computation always receives records before they are final.
     #[must_use]
     pub fn with(self, options: SubscribeOptions) -> Self {
         Self { options, ..self }
@@ -137,7 +138,7 @@ async fn next(events: &mut Subscription) -> Result<Option<Event>, ReadError> {
     events.next().await.transpose()
 }
 
-/// The computation without the log.
+/// The computation, driven by the events of a subscription.
 struct Ahead<S, E, C, U, X> {
     state: S,
     /// Effects of unconfirmed records, in the order of positions.
@@ -191,7 +192,6 @@ mod tests {
         Event::Deliver { position: Position(position), id, record, speculative: true }
     }
 
-    /// Returns the final state and the externalized effects.
     fn after(events: impl IntoIterator<Item = Event>) -> (String, Vec<(u64, String)>) {
         let out = RefCell::new(vec![]);
         let mut ahead = Ahead {

@@ -9,9 +9,9 @@ use tokio::sync::{mpsc, oneshot};
 use crate::engine::Command;
 use crate::error::ReadError;
 
-/// Maximum records that wait for the application.
+/// Maximum number of delivered records that the application has not taken.
 pub(crate) const WINDOW: u64 = 8192;
-/// Maximum bytes of records that wait for the application, not counting the last record.
+/// Maximum bytes of such records; the last one may exceed it.
 const WINDOW_BYTES: u64 = limits::SUBSCRIPTION_BYTES;
 
 /// Options of a subscription.
@@ -49,8 +49,8 @@ impl SubscribeOptions {
         Self { end: Some(end), ..self }
     }
 
-    /// Delivers a record as soon as its position is known, on condition that no ordering node
-    /// fails.
+    /// Delivers a record as soon as its position is predicted: the prediction holds unless an
+    /// ordering node fails.
     #[must_use]
     pub fn speculative(self) -> Self {
         Self { speculative: true, ..self }
@@ -111,19 +111,19 @@ pub enum Event {
         id: RecordId,
         /// The appended record.
         record: Record,
-        /// Whether the record may still fail; only in [speculative](SubscribeOptions::speculative)
-        /// subscriptions.
+        /// Whether the record is predicted and may still fail; only in
+        /// [speculative](SubscribeOptions::speculative) subscriptions.
         speculative: bool,
     },
     /// All positions below `upto` are final, with or without records. Sent only to speculative
     /// subscriptions, in every ordering. A subscription confirmed up to the
-    /// [tail](crate::Log::check_tail) has received every record below it.
+    /// [tail](crate::Log::check_tail) has received every record below it that its options choose.
     Confirm {
         /// Exclusive bound.
         upto: Position,
     },
-    /// Delivered records at `after` or above are void; the records that replace them follow.
-    /// `after` never lies below a confirmed bound.
+    /// Delivered records at `after` or above are void. The records that replace them follow, if
+    /// there are any. `after` never lies below a confirmed bound.
     Fail {
         /// The first void position.
         after: Position,
@@ -153,8 +153,8 @@ pub struct Subscription {
     handle: u64,
     arrivals: mpsc::Receiver<subscriber::Event>,
     ready: VecDeque<Event>,
-    /// Records and bytes taken since the last request for more. A `Lost` event, or a `Confirm`
-    /// without new records, counts as a record.
+    /// Records taken by the application since the last request for more, and their bytes below. A
+    /// `Lost` event, or a `Confirm` without new records, counts as a record.
     taken: u64,
     taken_bytes: u64,
     is_over: bool,
@@ -192,20 +192,20 @@ impl Subscription {
         Ok(())
     }
 
-    /// The first position without final data, and the reason, for a program that waits in
-    /// [`next`](Self::next). None: the subscription is over.
+    /// The first position that is not yet delivered and final, and the reason, for a program that
+    /// waits in [`next`](Self::next). None: the subscription is over.
     pub async fn awaited(&self) -> Option<Awaited> {
         let (waiter, answer) = oneshot::channel();
         self.commands.send(Command::Awaited { handle: self.handle, waiter }).await.ok()?;
         answer.await.ok()
     }
 
-    /// Waits for the next event. None: the end was reached, or an error came before. Cancelling
-    /// loses no event.
+    /// Waits for the next event. None: the end was reached, or an error was returned before.
+    /// Cancelling the future loses no event.
     pub async fn next(&mut self) -> Option<Result<Event, ReadError>> {
         loop {
             if self.taken >= WINDOW / 2 || self.taken_bytes >= WINDOW_BYTES / 2 {
-                // A stopped client is reported after the records that have arrived.
+                // If the client has stopped, return the received records first; the error follows.
                 let _ = self.want_more().await;
             }
             if let Some(event) = self.ready.pop_front() {

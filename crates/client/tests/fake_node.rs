@@ -144,13 +144,13 @@ async fn the_time_of_an_append_does_not_run_while_those_before_it_get_on() {
     for number in 0..1500 {
         appends.push(log.submit(number.to_string()).await.unwrap());
     }
-    // The last append has waited from the beginning.
+    // The last append waited longer than its deadline, but earlier appends made progress.
     appends.pop().unwrap().await.unwrap();
     assert!(begin.elapsed() > DEADLINE, "it took {:?} only", begin.elapsed());
     for append in appends {
         append.await.unwrap();
     }
-    // No node answers: the deadline runs from here.
+    // No node answers any more: the deadline is not extended.
     cluster.faults(1, [Fault::Silence; 100]);
     let begin = Instant::now();
     let (first, second) = (log.submit("a").await.unwrap(), log.submit("b").await.unwrap());
@@ -168,7 +168,7 @@ async fn a_deadline_names_only_nodes_that_were_asked_and_says_what_is_waited_beh
     let mut cluster = Cluster::start(2).await;
     let log = open_within(&cluster, DEADLINE).await;
     log.append("a", AppendOptions::default()).await.unwrap();
-    // Node 1 answers all questions.
+    // Node 1 still answers, so only node 2 is an obstacle.
     cluster.stop(2).await;
     let appends = [log.submit("b").await, log.submit("c").await, log.submit("d").await];
     let mut errors = vec![];
@@ -181,7 +181,7 @@ async fn a_deadline_names_only_nodes_that_were_asked_and_says_what_is_waited_beh
     assert!(!errors[0].contains("before it"), "{}", errors[0]);
     assert!(errors[1].ends_with("; the append before it is not acknowledged either"), "{}", errors[1]);
     assert!(errors[2].ends_with("; 2 appends before it are not acknowledged either"), "{}", errors[2]);
-    // A node asked only recently is no reason.
+    // A node asked shortly before the deadline is not named.
     let cluster = Cluster::start(1).await;
     let log = open_within(&cluster, DEADLINE).await;
     log.append("a", AppendOptions::default()).await.unwrap();
@@ -241,7 +241,7 @@ async fn nothing_overtakes_what_failed_with_its_session_until_the_program_knows(
     let second = log.submit("b").await.unwrap();
     let expired = Err(AppendError::SessionExpired(session));
     assert_eq!(second.await, expired);
-    // The first append failed too, and its failure was not received yet.
+    // The failure of the first append was not received yet, so later appends fail, too.
     assert_eq!(log.append("c", AppendOptions::default()).await, expired);
     assert_eq!(first.await, expired);
     assert_eq!(log.append("a", AppendOptions::default()).await.unwrap().id.number, 0);

@@ -12,13 +12,13 @@ pub enum Failure {
         /// The first readable position.
         first: Position,
     },
-    /// A shard skipped a position that it holds, or served it twice. This is a defect; nothing
+    /// A shard skipped a position that it owns, or served it twice. This is a defect; no record
     /// after the position was delivered.
     #[error("shard {shard} skipped position {position}, which was due; report this")]
     Gap {
         /// The expected position.
         position: Position,
-        /// Its shard.
+        /// The shard that owns it.
         shard: ShardId,
     },
     /// A shard sent records out of order. This is a defect.
@@ -26,13 +26,13 @@ pub enum Failure {
     Disordered {
         /// The misplaced position.
         position: Position,
-        /// Its shard.
+        /// The shard that sent it.
         shard: ShardId,
     },
     /// The record is damaged on every replica of its shard.
     #[error("the record at position {position} is damaged on every replica of shard {shard}")]
     Damaged {
-        /// Its position.
+        /// Position of the damaged record.
         position: Position,
         /// Its shard.
         shard: ShardId,
@@ -42,33 +42,34 @@ pub enum Failure {
         "records of shard {shard} from position {position} to {end} are lost, as an operator accepted; continue reading from {end}"
     )]
     Lost {
-        /// Its position.
+        /// Position of the lost record.
         position: Position,
         /// Its shard.
         shard: ShardId,
-        /// Where to resume: no record exists from `position` to here.
+        /// Position at which to resume: no record exists from `position` to here.
         end: Position,
     },
-    /// After a loss that an operator accepted, the log continues below the reader's position. New
-    /// records get the positions from `start` on; the reader's records from there on are lost.
+    /// After a loss that an operator accepted, the log continues below the reader's position: new
+    /// records get the positions from `start` on, and the records that the reader received there
+    /// are lost.
     #[error(
         "the log continues at position {start} after a loss that an operator accepted, and this reader is at position {position}: records read from {start} on are lost, and other records get their positions; read again from {start}"
     )]
     Reassigned {
         /// The reader's next position.
         position: Position,
-        /// Where the log continues and the reader must resume.
+        /// Position at which the log continues and the reader must resume.
         start: Position,
     },
     /// No replica of the shard served the record, and the last one asked lacks it.
     #[error("no replica of shard {shard} has position {position}")]
     Missing {
-        /// Its position.
+        /// Position of the record.
         position: Position,
         /// Its shard.
         shard: ShardId,
     },
-    /// The disks of all replicas of a shard fail.
+    /// Every replica of a shard fails to read its disk.
     #[error("no replica of shard {shard} can read its disk: {reason}")]
     Disk {
         /// The shard.

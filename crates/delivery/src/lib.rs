@@ -1,12 +1,12 @@
 //! Delivery of a log's records to readers, and trims.
 //!
 //! Each shard serves its own part of a log. Two machines merge the parts by position: position `p`
-//! comes from the shard that the placement names, or without a placement from any shard that has
-//! it, and only after every position below it.
+//! comes from the shard that the placement (the view's rule from positions to shards) names, or
+//! without a placement from any shard that has it, and only after every position below it.
 //!
 //! * [`Subscriber`]: all records from a position on. The shards push.
-//! * [`Fetch`]: single reads, which may wait for the first record. It remembers owners where no
-//!   placement names them.
+//! * [`Fetch`]: single reads, which may wait for the first record. Without a placement it remembers
+//!   which shard owns each position.
 //!
 //! A third machine, [`Trim`], makes all shards delete the records below a position.
 //!
@@ -41,8 +41,8 @@
 //!
 //! * The **source** (`source/`) holds the shards' subscriptions and records, and the register's
 //!   view. It returns its knowledge of a position and detects gaps.
-//! * The **policy** (`policy/`) decides which records are delivered when: `InOrder` only final
-//!   ones, `TwoBounds` also predicted ones, with later reports which hold and which failed.
+//! * The **policy** (`policy/`) decides which records are delivered when: `InOrder` delivers only
+//!   final records, `TwoBounds` also predicted ones, and later reports which predictions hold.
 //! * The **sink** (`sink/`) is the reader's side: its room and its events.
 //!
 //! Each type documents and asserts its promises. [`Fetch`] shares the source's view and gap

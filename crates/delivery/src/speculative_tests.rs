@@ -1,4 +1,4 @@
-//! Scripted speculative subscriptions: messages of shards, and the reader's events.
+//! Scripted speculative subscriptions: messages from shards, and the reader's events.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn speculative() -> Selection {
     Selection { speculative: true, ..Selection::default() }
 }
 
-/// View `number`, whose flush covers `first` to `start`.
+/// Log entry with view `number`, which decides positions from `first` on and begins at `start`.
 fn view(number: u64, shards: u32, first: u64, start: u64) -> LogEntry {
     let mut newer = entry(number, shards, 4);
     if let Some(view) = &mut newer.view {
@@ -112,7 +112,6 @@ impl Script {
         self.says(shard, |request| shard::Message::Deliver { request, view, from, records, upto })
     }
 
-    /// Advances the time to the next timer.
     fn wait(&mut self) -> Vec<String> {
         self.now = self.subscriber.deadline().expect("something is due").max(self.now);
         self.step(Input::Wake)
@@ -172,7 +171,8 @@ fn what_a_shard_predicted_and_does_not_give_out_as_final_is_not_confirmed() {
     let mut script = Script::new(2, None, speculative());
     script.predict(1, 0, 0, run(0..4), 8);
     assert_eq!(script.predict(1, 1, 0, run(4..8), 12), ["4? 5? 6? 7?"]);
-    // Both shards follow an unknown view, in which another shard has 4 onward.
+    // Both shards follow a view that the reader does not know, in which a third shard owns
+    // positions from 4 on.
     assert_eq!(script.deliver(0, 0, run(0..4), 8), ["confirm 4"]);
     assert!(script.deliver(1, 0, vec![], 8).is_empty());
     assert!(script.subscriber.deadline().is_some_and(|at| at <= script.now), "the register is asked");
@@ -232,7 +232,7 @@ fn what_fails_may_begin_again_lower_when_another_shard_says_more() {
     script.predict_with(1, 0, 0, (vec![], vec![Span { first: Position(0), count: 4 }]), 8);
     assert_eq!(script.predict_with(1, 1, 0, (vec![stored(5)], nothing(4)), 12), ["5?"]);
     script.enters(view(2, 2, 0, 8));
-    // The later of two wrong positions is found first.
+    // Positions 4 and 0 have wrong predictions; the wrong position found first is the higher one.
     assert_eq!(script.deliver(1, 0, vec![says(4, "x"), no_op(5), no_op(6), no_op(7)], 12), ["fail 5"]);
     let told = script.deliver(0, 0, vec![says(0, "a"), no_op(1), no_op(2), no_op(3)], 8);
     assert_eq!(told, ["a x", "confirm 8"]);
@@ -331,7 +331,7 @@ fn a_filter_and_shards_go_without_speculation() {
 #[test]
 fn positions_of_shards_that_are_not_chosen_are_no_gaps_wherever_they_lie() {
     for speculative in [false, true] {
-        // No placement.
+        // The same in a log without placement.
         let mut log = view(1, 2, 0, 0);
         log.config.order = seriatim_model::Order::Scalog;
         let selection = Selection { shards: Some([ShardId(1)].into()), speculative, ..Selection::default() };
@@ -616,7 +616,7 @@ fn a_reader_of_chosen_shards_skips_nothing_that_a_view_decides_which_it_does_not
         };
         assert_eq!(script.deliver(0, 0, run(0..4), 4), confirmed("0 1 2 3", 4));
         assert_eq!(script.lookups, 0);
-        // In view 1 shard 1 has these positions.
+        // In view 1, which the reader knows, shard 1 owns these positions.
         assert!(script.deliver_of(newer, 0, 4, run(4..8), 8).is_empty());
         script.wait();
         assert_eq!((script.lookups, script.subscriber.confirmed()), (1, Position(4)));
@@ -627,7 +627,7 @@ fn a_reader_of_chosen_shards_skips_nothing_that_a_view_decides_which_it_does_not
     }
 }
 
-/// A log without placement, with one shard and one that will join.
+/// A log without placement, with one shard; a second shard will join.
 fn with_one_joining() -> LogEntry {
     LogEntry { shards: vec![vec![NodeId(10)], vec![NodeId(11)]], ..unplaced_log(1) }
 }
@@ -682,12 +682,12 @@ fn a_reader_of_a_shard_that_leaves_before_it_joins_is_told_so() {
 #[test]
 fn where_positions_tell_the_shard_no_record_waits_for_positions_of_others() {
     let mut script = Script::new(3, None, of_shards(&[0, 2], true));
-    // Shard 1 has 4 to 7; shard 2 has sent nothing.
+    // Shard 1, which is not chosen, owns 4 to 7. Shard 2 has sent nothing.
     assert_eq!(script.deliver(0, 0, [run(0..4), run(12..16)].concat(), 16), ["0 1 2 3", "confirm 8"]);
     assert_eq!(script.deliver(2, 0, run(8..12), 12), ["8 9 10 11 12 13 14 15", "confirm 16"]);
 }
 
-/// A later view; the log continued at `continued` after a loss accepted in view 2.
+/// Log entry with a later view, after a loss accepted in view 2: the log continued at `continued`.
 fn reassigned(number: u64, start: u64, continued: u64) -> LogEntry {
     let mut later = view(number, 1, start, start);
     later.history.reassign(ViewNumber(2), Position(continued));
@@ -697,7 +697,7 @@ fn reassigned(number: u64, start: u64, continued: u64) -> LogEntry {
 #[test]
 fn a_reader_beyond_the_point_where_the_log_continues_after_an_accepted_loss_is_told_so() {
     let told = "Reassigned { position: Position(4), start: Position(2) }";
-    // Also a reader that learns only a later view.
+    // The same happens to a reader that learns only a later view.
     for later in [reassigned(2, 2, 2), reassigned(3, 9, 2)] {
         for selection in [Selection::default(), of_shards(&[0], false), speculative()] {
             let mut script = Script::new(1, None, selection.clone());

@@ -1,4 +1,5 @@
-//! A log's records from a position on, in order, as they become final.
+//! A subscription: delivers a log's records from a position on, in order, as they become final or
+//! predicted.
 
 use std::fmt;
 
@@ -36,7 +37,7 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Awaited {
-    /// Everything below was delivered and is final.
+    /// The position. Everything below it was delivered and is final.
     pub position: Position,
     /// Shards that may have the position and do not serve it.
     pub shards: Vec<Unanswered>,
@@ -44,7 +45,7 @@ pub struct Awaited {
     pub unavailable: Option<String>,
 }
 
-/// A shard that serves nothing: its replicas do not, or it has not joined the log.
+/// A shard that blocks the reader: its replicas serve nothing, or it has not joined the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unanswered {
@@ -113,7 +114,7 @@ pub struct Subscriber {
 #[derive(Debug)]
 enum Policy {
     InOrder(InOrder),
-    /// The flag: whether the reader receives confirmations.
+    /// With the flag, the reader receives confirmations.
     TwoBounds(TwoBounds, bool),
 }
 
@@ -160,8 +161,8 @@ impl Machine for Subscriber {
 }
 
 impl Subscriber {
-    /// Subscribes to `range` of the log of `entry`. `control` is the node for register questions.
-    /// All shards share `window` bytes in flight and buffered; each gets at least
+    /// Subscribes to `range` of the log of `entry`. Asks the register through node `control`. All
+    /// shards share `window` bytes in flight and buffered; each gets at least
     /// [`SUBSCRIPTION_BYTES_LEAST`](seriatim_model::limits::SUBSCRIPTION_BYTES_LEAST), or the
     /// window if that is smaller.
     #[must_use]
@@ -185,7 +186,7 @@ impl Subscriber {
         selection: Selection,
         options: Options,
     ) -> Self {
-        // No records exist above.
+        // No records exist at `Position::MAX` or above.
         let from = from.min(Position::MAX);
         let end = end.map_or(Position::MAX, |end| end.min(Position::MAX));
         let skips_lost = selection.skips_lost;
@@ -288,7 +289,7 @@ impl Subscriber {
         self.source.return_credit(out);
     }
 
-    /// Performs a step. Returns whether the policy may continue at once.
+    /// Performs a step of the policy. Returns whether to ask for the next position at once.
     fn follow(&mut self, step: Step, out: &mut Out) -> bool {
         match step {
             Step::Give => self.sink.give(self.source.take()),
@@ -304,7 +305,7 @@ impl Subscriber {
         true
     }
 
-    /// Voids delivered records that are wrong.
+    /// Finds delivered predictions that the news proves wrong, and voids them.
     fn judge(&mut self, now: Time, news: News, out: &mut Out) {
         let Policy::TwoBounds(policy, _) = &mut self.policy else { return };
         let mut nowhere = None;
@@ -339,7 +340,8 @@ impl Subscriber {
                     }
                     true => {
                         let void = policy.entered(number, start, &ViewHistory::default());
-                        // No shard sends records at lost positions, or of ended shards.
+                        // No shard sends records at lost positions, or beyond the end of ended
+                        // shards: predictions there are void.
                         let (confirmed, next) = (policy.confirmed(), policy.next());
                         let undecided = history.gaps().iter().filter(|gap| gap.end > confirmed);
                         let lost = undecided.map(|gap| gap.from.max(confirmed)).min();
@@ -351,21 +353,22 @@ impl Subscriber {
                 void.into_iter().chain(undone).min()
             }
             News::Trimmed { first } => {
-                // A trim does not void a record that holds.
+                // The trim does not void records that this news confirms: confirm them first.
                 self.confirm(out);
                 return self.skip(first, out);
             }
             _ => None,
         };
         if let Some(first) = differs {
-            // Where no record follows, the first given record is the first void one.
+            // Where no record follows, report the first given record as void, instead of an empty
+            // position before it.
             let void = policy.record_from(first).filter(|_| nowhere == Some(first));
             self.fail_from(first, void, out);
         }
     }
 
-    /// Voids everything given from `first` on. The reader sees `void` as the first void position,
-    /// if given.
+    /// Voids everything given from `first` on. Reports to the reader `void` as the first void
+    /// position; None: `first`.
     fn fail_from(&mut self, first: Position, void: Option<Position>, out: &mut Out) {
         let Policy::TwoBounds(policy, _) = &mut self.policy else { return };
         let failed = policy.fail(first).map(|first| void.unwrap_or(first));
@@ -378,7 +381,7 @@ impl Subscriber {
         self.end_with(Failure::ShardsLeft(shards), out);
     }
 
-    /// Ends with this failure. Unconfirmed records fail first: no shard can confirm them any more.
+    /// Ends with this failure. First voids unconfirmed records: no shard can confirm them any more.
     fn end_with(&mut self, failure: Failure, out: &mut Out) {
         if let Policy::TwoBounds(policy, _) = &self.policy
             && let Some(first) = policy.record_from(policy.confirmed())
@@ -388,8 +391,8 @@ impl Subscriber {
         self.fail(failure, out);
     }
 
-    /// The chosen shards are retired, without positions from the next one on. After their last
-    /// confirmation a reader with an end finishes; another gets [`Failure::ShardsRetired`].
+    /// Ends a subscription whose chosen shards are retired and have no further positions. After the
+    /// last confirmation, a reader with an end finishes; another gets [`Failure::ShardsRetired`].
     fn end_of(&mut self, shards: Vec<ShardId>, out: &mut Out) {
         self.confirm(out);
         let Policy::TwoBounds(policy, _) = &self.policy else { return };

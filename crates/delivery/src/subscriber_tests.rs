@@ -17,13 +17,11 @@ use crate::testing::{
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A subscriber with its open requests.
 struct Script {
     subscriber: Subscriber,
     now: Time,
     asked: Asked,
     looked_up: u64,
-    /// Count of register questions.
     lookups: usize,
 }
 
@@ -91,7 +89,6 @@ impl Script {
     }
 }
 
-/// The delivered positions.
 fn positions(events: &[Event]) -> Vec<u64> {
     let of = |event: &Event| -> Vec<u64> {
         let Event::Deliver { records, speculative: false } = event else {
@@ -108,7 +105,7 @@ fn shards_are_merged_by_position_and_no_ops_left_out() {
     assert_eq!(script.asked[&0], (10, 1, Position(0), limits::SUBSCRIPTION_BYTES));
     assert_eq!(script.asked[&1].0, 11);
     script.want(100);
-    // Shard 1 has 2 and 3, which must not overtake 0 and 1.
+    // Shard 1 owns 2 and 3, which must not overtake 0 and 1.
     assert_eq!(script.deliver(1, 0, run([2, 3]), 6), []);
     assert_eq!(positions(&script.deliver(0, 0, run([0]), 1)), [0]);
     assert_eq!(positions(&script.deliver(0, 1, vec![no_op(1), stored(4)], 6)), [2, 3, 4]);
@@ -182,7 +179,7 @@ fn what_is_lost_is_named_when_everything_before_it_was_handed_over() {
     script.asked.remove(&1);
     script.wait(20 * crate::source::feed::IDLE);
     assert!(!script.asked.contains_key(&1), "there is nothing to ask for again");
-    // A trimmed record is no loss.
+    // Trimmed records are reported as trimmed, not as lost.
     let (node, request, ..) = script.asked[&0];
     let first = Position(2);
     let error = ReadError::Trimmed { first };
@@ -191,7 +188,7 @@ fn what_is_lost_is_named_when_everything_before_it_was_handed_over() {
     script.wait(20 * MS);
     let events = script.deliver(0, 2, run([2, 4]), 6);
     assert_eq!(positions(&events[..1]), [2]);
-    // The next position is the other shard's.
+    // Only position 3 is lost: position 4 belongs to the other shard.
     let failure = Failure::Lost { position: Position(3), shard: ShardId(1), end: Position(4) };
     assert!(failure.to_string().contains("continue reading from 4"), "{failure}");
     assert_eq!(events[1..], [Event::Failed(failure)]);
@@ -234,7 +231,7 @@ fn a_reader_that_does_not_know_the_view_that_lost_something_passes_over_nothing(
         log.config.order = seriatim_model::Order::Scalog;
         log
     };
-    // One run knows an earlier loss. Then a shard joins and another loss follows.
+    // The second run starts with an earlier loss. In both, a shard joins and another loss follows.
     for known in [log(1, 2), that_lost(log(1, 2), 0, 0, 2)] {
         let selection = Selection { skips_lost: true, ..Selection::default() };
         let mut script = Script::with(known, (0, None), selection);
@@ -288,7 +285,7 @@ fn fate() -> impl Strategy<Value = Fate> {
     ]
 }
 
-/// A shard with everything below `stable`.
+/// A fake shard with all its positions below `stable`.
 #[derive(Default)]
 struct FakeShard {
     request: u64,
@@ -322,7 +319,7 @@ proptest! {
         let mut script = Script::new(entry(view, shards, stripe), first, Some(end));
         let mut fakes: BTreeMap<u32, FakeShard> = (0..shards).map(|s| (s, FakeShard::default())).collect();
         let mut events = script.want(wants);
-        // Afterwards the network works, and everything must arrive.
+        // After the random fates the network works, and everything must arrive.
         let calm = (0..4000u32).map(|i| (i, Fate::Arrives { size: 7 }));
         for (index, (shard, fate)) in fates.into_iter().chain(calm).enumerate() {
             let shard = shard % shards;

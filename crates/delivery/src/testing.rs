@@ -12,7 +12,7 @@ use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::{Message, shard};
 
 pub(crate) const CONTROL: NodeId = NodeId(1);
-/// The deciding view of deliveries.
+/// The latest view that decides a position in the tests' deliveries.
 pub(crate) const VIEW: ViewNumber = ViewNumber(1);
 
 fn member(node: u32) -> Member {
@@ -78,8 +78,8 @@ pub(crate) fn without_a_shard() -> LogEntry {
     entry
 }
 
-/// The same log, whose first shard's positions from `from` on are given up. From 0 on, the view no
-/// longer names the shard.
+/// The log of `without_a_shard`, with the first shard's positions from `from` on given up. If
+/// `from` is 0, the view no longer names the shard.
 pub(crate) fn with_given_up(from: u64) -> LogEntry {
     let mut entry = LogEntry { version: 3, ..without_a_shard() };
     entry.history.give_up(Gap { shard: ShardId(0), from: Position(from), end: Position(3) });
@@ -143,7 +143,7 @@ pub(crate) fn replies<R: Clone>(effects: &[Effect<Message, R>]) -> Vec<R> {
     effects.iter().filter_map(reply).collect()
 }
 
-/// Current request to each shard: node, number, first position, credit.
+/// For each shard the current request: node, number, first position, credit.
 pub(crate) type Asked = BTreeMap<u32, (u32, u64, Position, u64)>;
 
 pub(crate) fn note_asked<R>(asked: &mut Asked, effects: &[Effect<Message, R>]) {

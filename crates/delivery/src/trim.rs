@@ -19,20 +19,21 @@ use crate::source::{Directory, Learned};
 /// First pause before retransmission; doubles up to [`AGAIN_MOST`].
 const AGAIN_FIRST: Duration = Duration::from_millis(10);
 const AGAIN_MOST: Duration = Duration::from_secs(1);
-/// From this pause on, a newer view may exclude the slow replica.
+/// After this pause, ask the register: a newer view may exclude the slow replica.
 const DOUBTFUL: Duration = Duration::from_millis(160);
 
 /// Deletes everything below a position on every replica of a log, permanently.
 ///
-/// Joining replicas learn the trim point from the previous view's members, so all replicas of one
-/// view must confirm; a newer view restarts the trim. A replica to which the position is not final
-/// rejects the request and gets it again. A caller with a deadline drops the machine.
+/// Joining replicas learn the trim point from the previous view's members, so it suffices that all
+/// replicas of one view confirm; a newer view restarts the trim. A replica that does not know the
+/// position as final rejects the request and gets it again. A caller with a deadline drops the
+/// machine.
 #[derive(Debug)]
 pub struct Trim {
     directory: Directory,
     options: Options,
     position: Position,
-    /// The current view and request, and the replicas that have not confirmed.
+    /// View whose replicas are asked, number of the request, and replicas that have not confirmed.
     view: ViewNumber,
     request: u64,
     awaited: BTreeMap<Address, Backoff>,
@@ -83,7 +84,7 @@ impl Machine for Trim {
 }
 
 impl Trim {
-    /// A trim of the log of `entry` below `position`. `control` is the node for register questions.
+    /// Trims the log of `entry` below `position`. Asks the register through node `control`.
     #[must_use]
     pub fn new(now: Time, control: NodeId, entry: LogEntry, position: Position, options: Options) -> Self {
         let directory = Directory::new(control, entry);
@@ -133,12 +134,14 @@ impl Trim {
             }
             // The replica is in another view, or in none.
             shard::Message::Fenced { .. } if self.awaited.contains_key(&from) => self.directory.ask(now),
-            // Not final there yet, or from an earlier round.
+            // The position is not final at the replica yet, or the answer belongs to an earlier
+            // request.
             _ => {}
         }
     }
 
-    /// The request may be lost with the connection, or a view without the node may follow.
+    /// The connection to `node` broke: the request may be lost, or a view without the node may
+    /// follow.
     fn lost(&mut self, now: Time, node: NodeId) {
         let of_node = |to: &Address| matches!(to, Address::Node(of, _) if *of == node);
         if self.awaited.keys().any(of_node) {
@@ -177,7 +180,7 @@ mod tests {
         out
     }
 
-    /// The requests of one timer: node, shard, view, number.
+    /// The requests that one timer sends: node, shard, view, number.
     fn told(trim: &mut Trim, now: Time) -> Vec<(u32, u32, u64, u64)> {
         let out = step(trim, now, Input::Wake);
         let of = |(node, shard, message)| match message {
@@ -200,7 +203,7 @@ mod tests {
         let mut trim = Trim::new(after(0), CONTROL, entry(1, 2, 1), Position(7), Options::default());
         assert_eq!(told(&mut trim, after(0)), [(10, 0, 1, 1), (11, 1, 1, 1), (100, 0, 1, 1), (101, 1, 1, 1)]);
         for (node, shard) in [(10, 0), (100, 0), (101, 1)] {
-            // Of another round, or of a lower trim.
+            // Answers to another request, or of a lower trim, do not count.
             for early in [trimmed(2, 7), trimmed(1, 6)] {
                 assert!(step(&mut trim, after(1), from_shard(node, shard, early)).is_empty());
             }
@@ -222,7 +225,7 @@ mod tests {
         assert_eq!(told(&mut trim, after(2)), [(20, 0, 2, 2), (21, 1, 2, 2), (100, 0, 2, 2), (101, 1, 2, 2)]);
         let late = step(&mut trim, after(3), from_shard(101, 1, trimmed(1, 7)));
         assert!(late.is_empty(), "as of the view before");
-        // The same view changes nothing.
+        // The same view again sends no requests.
         step(&mut trim, after(3), from_register(found(2)));
         assert_eq!(told(&mut trim, after(3)), []);
     }

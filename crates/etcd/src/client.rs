@@ -20,7 +20,8 @@ use crate::transaction::{Outcome, Transaction};
 
 /// How long one endpoint has to answer.
 pub const REQUEST_DEADLINE: Duration = Duration::from_secs(2);
-/// How often a silent connection is probed; etcd closes it if more often than every 5 s.
+/// How often a silent connection is probed. etcd closes connections probed more often than every 5
+/// s.
 const PROBE_EVERY: Duration = Duration::from_secs(6);
 /// How long a probe may take.
 const PROBE_FOR: Duration = Duration::from_secs(3);
@@ -109,7 +110,8 @@ impl Client {
         Ok(commit.await?.into())
     }
 
-    /// Drops the history before `revision`; earlier followers must read their range again.
+    /// Drops the history before `revision`; followers that have not reached it must read their
+    /// range again.
     ///
     /// # Errors
     /// If no endpoint answers in time, or the revision is compacted.
@@ -156,7 +158,7 @@ impl Client {
         .await
     }
 
-    /// Begins with the endpoint that answered last.
+    /// Tries one endpoint after another, beginning with the last that answered.
     async fn ask<T, F>(&self, request: impl Fn(Channel) -> F) -> Result<T, RequestError>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -215,7 +217,7 @@ fn key_values(channel: Channel) -> KvClient<Channel> {
     KvClient::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES)
 }
 
-/// A member without a leader then fails the request instead of delaying it.
+/// Asks that a member without a leader fails the request instead of delaying it.
 fn with_leader<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));

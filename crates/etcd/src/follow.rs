@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub enum Update {
     /// The whole range: at the start, and after changes were lost.
     Whole(Vec<KeyValue>),
-    /// The changes since, in order.
+    /// The changes since the last update, in order.
     Changed(Vec<Change>),
 }
 
@@ -39,7 +39,7 @@ pub enum Change {
 pub struct Follower {
     client: Client,
     range: Range,
-    /// What [`Update::Whole`] reads.
+    /// The range that [`Update::Whole`] reads.
     read: Range,
     /// Changes up to here were delivered; `None` before the first read.
     revision: Option<i64>,

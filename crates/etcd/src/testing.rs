@@ -9,12 +9,12 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
 
-/// 1: a missing etcd fails the test instead of skipping it.
+/// Environment variable. If it is 1, a missing etcd fails the test instead of skipping it.
 const REQUIRED: &str = "SERIATIM_REQUIRE_ETCD";
 const START_FOR: Duration = Duration::from_secs(60);
 /// etcd's log line once it takes requests.
 const READY: &str = "serving client traffic";
-/// Another process may take a free port before etcd does.
+/// Attempts to start etcd: another process may take a free port before etcd does.
 const ATTEMPTS: u32 = 5;
 
 /// A running etcd with its data in a temporary directory. Dropping it kills it.
@@ -92,10 +92,7 @@ impl EtcdServer {
         self.restart_with(&[]);
     }
 
-    /// Also adds options of etcd.
-    ///
-    /// # Panics
-    /// If it does not start.
+    /// Restarts it with its data and more options.
     pub fn restart_with(&mut self, options: &[&str]) {
         self.kill();
         self.child = spawn(self.ports, &self.directory, options).expect("etcd starts again");

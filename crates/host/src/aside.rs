@@ -9,7 +9,7 @@ use seriatim_store::{Disk, RoleKey, ShardStore};
 /// File of the journal entries: each with its length in four bytes, little endian.
 const ENTRIES: &str = "journal-entries";
 
-/// Puts a role's state aside and returns the directory. `incarnation` is the next one.
+/// Puts a role's state aside and returns the directory. `incarnation` is the role's next.
 ///
 /// # Errors
 /// The file or directory, and the disk's error.

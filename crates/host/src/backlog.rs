@@ -10,7 +10,7 @@ use seriatim_store::{BytesBehind, Lsn, RoleKey};
 
 use crate::host::Host;
 
-/// Time for which a log with client appends counts as sharing the node.
+/// Time after a client's append in which the log counts as sharing the node.
 const SHARED_FOR: Duration = Duration::from_secs(10);
 
 /// Divisor of the allowed backlog where logs share a node: entries become durable in order, so a
@@ -19,7 +19,7 @@ const PART_IF_SHARED: usize = 12;
 
 /// Bytes given to the journal that are not durable.
 ///
-/// Invariant: `bytes` is the sum of `of`, and that the sum of `waiting`; `of` holds no zero.
+/// Invariant: `bytes` is the sum of `of`, and also of `waiting`; `of` holds no zero.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     waiting: VecDeque<(Lsn, LogId, usize)>,
@@ -28,7 +28,7 @@ pub(crate) struct Backlog {
     /// Bytes of records given to the disk since it last kept up. At durability `memory` no other
     /// backlog shows them.
     given: BTreeMap<LogId, u64>,
-    /// Roles that may admit nothing.
+    /// Roles that must admit no appends.
     pressed: BTreeSet<RoleKey>,
     /// The last two logs with client appends, the latest first.
     visited: [Option<(LogId, Time)>; 2],
@@ -112,7 +112,7 @@ impl Backlog {
 }
 
 impl Host {
-    /// Notifies a role whether it may admit appends, and whether to hurry its copying.
+    /// Notifies a role when it must reject appends and pause copying, and when this ends.
     pub(crate) fn press(&mut self, now: Time, key: RoleKey) {
         let options = self.config.options;
         let part = if self.backlog.is_shared(now) { PART_IF_SHARED } else { 1 };

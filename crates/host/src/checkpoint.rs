@@ -18,14 +18,14 @@ use crate::host::Host;
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     id: CheckpointId,
-    /// Last role asked, in key order, and the start of its next part, if any.
+    /// Last role asked for its snapshot, in key order, and the start of its next part, if any.
     asked: Option<RoleKey>,
     goes_on: Option<LogId>,
     /// Rest of the current snapshot, not in the journal yet.
     said: (RoleKey, VecDeque<Bytes>),
     /// Last entry of the previous piece.
     written: Lsn,
-    /// Files to sync.
+    /// Files to sync before the next piece.
     files: Vec<String>,
     is_syncing: bool,
 }
@@ -63,16 +63,16 @@ impl Host {
         self.checkpoint.as_ref().is_some_and(is_ready) && self.has_returned()
     }
 
-    /// On a full disk the last room is for trims, which free some. An unfinished checkpoint frees
-    /// nothing.
+    /// Whether the disk has room for the whole checkpoint: an unfinished one frees nothing. On a
+    /// full disk the last room is for trims, which free some.
     fn checkpoint_fits(&self) -> bool {
         let needs = self.journal.checkpoint_needs();
         !self.has_full_disk()
             || self.free_bytes().is_none_or(|free| free + self.journal.ready_bytes() >= needs)
     }
 
-    /// Entries of a dismissed replica must outlive its files, and roles of a returning node may
-    /// still be discarded.
+    /// Whether a checkpoint may begin. Entries of a dismissed replica must outlive its files, and
+    /// roles of a returning node may still be discarded.
     pub(crate) fn can_checkpoint(&self) -> bool {
         self.doomed.is_empty() && self.retired.is_empty() && self.has_returned()
     }
@@ -90,7 +90,7 @@ impl Host {
         });
     }
 
-    /// Returns false when all roles are done.
+    /// Adds one piece. Returns false when all roles are done.
     fn add_piece(&mut self, checkpoint: &mut Checkpoint) -> bool {
         let most = self.config.journal.snapshot_bytes;
         let (mut bytes, mut asked) = (0, 0);
@@ -118,7 +118,8 @@ impl Host {
         }
     }
 
-    /// Returns false if there is no further role. A role may have no snapshot.
+    /// Asks the next role for its snapshot; it may have none. Returns false if there is no further
+    /// role.
     fn ask_next(&mut self, checkpoint: &mut Checkpoint) -> bool {
         let from = checkpoint.asked.map_or(Bound::Unbounded, |key| match checkpoint.goes_on {
             Some(_) => Bound::Included(key),

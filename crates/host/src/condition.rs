@@ -18,7 +18,7 @@ pub(crate) const NODE: RoleKey = RoleKey { log: LogId(0), endpoint: Endpoint::No
 
 const UNSENT: &str = "a message cannot be sent";
 
-/// Most waiting askers. Others ask again.
+/// Most clients that wait for the condition. Further clients must ask again.
 const MOST_ASKS: usize = 1024;
 
 /// Measurements from outside of the host.
@@ -152,7 +152,7 @@ impl Host {
         logs.into_values().collect()
     }
 
-    /// Works without the register.
+    /// Answers with the log entries and nodes known here, without the register.
     pub(crate) fn tell_known(&mut self, to: Address, request: u64) {
         let controllers = self.controllers();
         let known = controllers.iter().filter_map(|key| self.controller(key.log)?.entry());

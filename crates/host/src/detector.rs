@@ -37,7 +37,7 @@ use crate::lane::Lane;
 use crate::mark::{DiskMark, Shown};
 use crate::rhythm::Rhythm;
 
-/// Extra time for an overdue node: its heartbeat may have arrived unprocessed.
+/// Extra time for an overdue node: its heartbeat may have arrived but not been processed.
 const GRACE: Duration = Duration::from_millis(5);
 
 /// Why a node is suspected.
@@ -67,15 +67,16 @@ pub enum Liveness {
     /// No evidence that our messages arrive there or that the node works: the host must send a
     /// probe.
     Unproven(NodeId),
-    /// It has reported its memory of this node's disk.
+    /// It has reported the last journal entry of this node that it remembers.
     Told(NodeId),
-    /// It has seen more than this node's disk held at the start.
+    /// It remembers a later journal entry of this node than the disk held at the start.
     SetBack(NodeId),
     /// Self-reported: its disk has no room for records (true), or enough again (false).
     FullDisk(NodeId, bool),
 }
 
-/// Count of another node's messages that the host took. The host writes it, the detector reads it.
+/// Count of another node's messages that the host has received. The host writes it, the detector
+/// reads it.
 #[derive(Clone, Debug, Default)]
 pub struct Taken(Arc<AtomicU64>);
 
@@ -101,7 +102,7 @@ pub struct Detector {
     limits: Limits,
     count: u64,
     beat_at: Time,
-    /// Times that this node found itself unscheduled.
+    /// Number of times that this node was not scheduled in time.
     pauses: u64,
     ailment: Option<Ailment>,
     mark: DiskMark,
@@ -130,19 +131,19 @@ struct Other {
     lane: Lane,
     /// When the overdue node becomes suspected.
     overdue: Option<Time>,
-    /// Time of the last probe for its work, since its last answer.
+    /// Time of the last probe sent because answers are missing; `None` after an answer.
     asked_at: Option<Time>,
     suspicion: Option<Suspicion>,
     shown: Shown,
     /// Whether it reported its memory of our disk.
     has_told: bool,
-    /// Self-reported.
+    /// Whether it reports its disk as full.
     has_full_disk: bool,
 }
 
 #[derive(Debug)]
 struct Suspicion {
-    /// Only an answer to a later count ends it.
+    /// Our heartbeat count at that time. Only an answer to a later count ends the suspicion.
     since: u64,
     cause: Cause,
     /// Incarnation and self-reported pauses of the suspected node.
@@ -385,7 +386,8 @@ impl Other {
 
     /// Whether a probe of the path is due. Counts it as sent.
     fn probe_is_due(&mut self, now: Time) -> bool {
-        // A node that is down for another reason takes no messages either.
+        // Judge the path only of a node that is otherwise alive: a node that is down takes no
+        // messages either.
         let is_judged = self.suspicion.is_none() || self.lane.is_mute();
         if !is_judged {
             self.lane.starts_over(now);
@@ -665,7 +667,7 @@ mod tests {
         assert_eq!(detector.wrong_suspicions(), 1);
         let (again, _) = suspected(&mut detector, 1122, 2000).unwrap();
         assert!(again - 1121 >= 2 * (ms - 980) - 20, "{ms} {again}");
-        // The second time the node reports a pause, which teaches nothing.
+        // The second time the node reports a pause, so the suspicion was not wrong.
         detector.beat(at(2020));
         let stopped = Heartbeat { pauses: 1, ..answer(&detector) };
         assert_eq!(hear(&mut detector, 2021, stopped), [Liveness::Alive(OTHER)]);

@@ -23,7 +23,7 @@ pub(crate) enum Work {
     RemoveLog(LogId),
 }
 
-/// The work in flight, or the last.
+/// The kind of the file work in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Under {
     Sync,
@@ -85,7 +85,8 @@ impl Host {
         if let Some(files) = self.take_checkpoint_files() {
             return Some(Work::Sync(files));
         }
-        // Otherwise a restart would bring the replica back without its files.
+        // Files go after their journal entry is durable. Otherwise a restart would bring the
+        // replica back without its files.
         let durable = self.journal.durable();
         if let Some((_, log, shard)) = self.doomed.front().filter(|(lsn, ..)| *lsn <= durable) {
             return Some(Work::RemoveStore(*log, *shard));
@@ -97,7 +98,7 @@ impl Host {
         if self.has_returned() { self.next_removal() } else { None }
     }
 
-    /// Stores take turns.
+    /// The next removal of trimmed files. Stores take turns.
     fn next_removal(&mut self) -> Option<Work> {
         loop {
             let after = self.removed_last.map_or(Bound::Unbounded, Bound::Excluded);

@@ -31,8 +31,8 @@ pub(crate) struct Filling {
 }
 
 impl Filling {
-    /// `warn_at` is in percent; 0 disables warnings. Returns the free share if a warning begins or
-    /// gets worse, below half of `warn_at` (`true`), or ends (`false`).
+    /// Notes the free bytes. Returns the free share with `true` if it falls below `warn_at` percent
+    /// or half of that, with `false` if it has risen again. 0 disables warnings.
     pub(crate) fn found(
         &mut self,
         now: Time,
@@ -84,7 +84,7 @@ mod tests {
         Time::ZERO + Duration::from_secs(seconds)
     }
 
-    /// Free MiB per second, on a disk of 1,000 MiB.
+    /// Warnings on a disk of 1,000 MiB with these free MiB, one number per second.
     fn changes(free: impl Iterator<Item = u64>) -> Vec<(bool, u64)> {
         let mut filling = Filling::default();
         let found = (0..).zip(free).filter_map(|(second, free)| {

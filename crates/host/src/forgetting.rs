@@ -17,12 +17,12 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(crate) struct Forgetting {
-    /// When to begin; `None` if nothing was trimmed or deleted since.
+    /// When to begin; `None` if nothing was trimmed or deleted since the last time.
     at: Option<Time>,
     /// Last journal entry at the latest trim or deletion.
     since: Lsn,
     began: Option<Time>,
-    /// Replicas trimmed since.
+    /// Replicas trimmed since the last time.
     trimmed: BTreeSet<RoleKey>,
 }
 
@@ -64,7 +64,8 @@ impl Host {
         self.forgetting.note(now, self.last, &self.config.options.limits);
     }
 
-    /// Needs room for another journal file, and durable trims.
+    /// Begins a checkpoint that forgets, if it is due. Needs room for another journal file, and
+    /// durable trims.
     pub(crate) fn begin_forgetting(&mut self, now: Time) -> Option<CheckpointId> {
         self.forgetting.at.filter(|at| now >= *at)?;
         let can = self.checkpoint.is_none()

@@ -42,7 +42,7 @@ use crate::serving::Serving;
 use crate::turns::Turns;
 use crate::visitors::Visitors;
 
-/// Time without an answer after which the node joins again.
+/// Interval at which the node repeats its join until an answer comes.
 pub(crate) const JOIN_EVERY: Duration = Duration::from_millis(200);
 
 /// The register's role, which belongs to no log.
@@ -59,7 +59,7 @@ pub struct HostConfig {
     pub address: String,
     /// Place of the view register.
     pub register: RegisterPlace,
-    /// Random for each start. Others can see it and derived numbers.
+    /// Random for each start. Other nodes can see it and the numbers derived from it.
     pub seed: u64,
     /// Random for each start, and never sent.
     pub secret: Secret,
@@ -138,7 +138,7 @@ pub struct Host {
     pub(crate) questions: Vec<RegisterQuestion>,
     /// Journal entries with which roles' writes become durable, in order.
     pub(crate) writes: VecDeque<(Lsn, RoleKey, Ticket)>,
-    /// First journal entries of roles that are not durable yet.
+    /// For each role whose first journal entry is not durable yet: that entry.
     pub(crate) beginnings: BTreeMap<RoleKey, Lsn>,
     /// Deleted logs, reported to the register once their files are gone.
     pub(crate) retired: VecDeque<(Lsn, LogId)>,
@@ -147,9 +147,10 @@ pub struct Host {
     /// Roles forgotten because the disk was set back. Their stores stay until replaced or
     /// dismissed.
     pub(crate) forgotten: BTreeSet<RoleKey>,
-    /// Latest deleted logs, whose roles no message brings back.
+    /// Logs deleted most recently: messages for them create no roles.
     pub(crate) gone: VecDeque<LogId>,
-    /// Logs with replicas here that the register does not know, since when; `None` once reported.
+    /// Logs with replicas here that the register does not know, and since when; `None` once
+    /// reported.
     pub(crate) unknown: BTreeMap<LogId, Option<Time>>,
     pub(crate) backlog: Backlog,
     /// The last journal entry, and the last that a role waits for.
@@ -200,7 +201,7 @@ impl Host {
         let mut random = config.seed;
         let revived = revive(&config, &disk, recovered, || draw(&mut random))?;
         let last = journal.durable();
-        // Without replicas, a set-back disk loses nothing.
+        // Without replicas, a set-back disk loses nothing: the disk gets a new number.
         let known = revived.disk.filter(|_| revived.roles.keys().any(keeps_what_others_count_on));
         let disk_number = known.unwrap_or_else(|| draw(&mut random));
         let returning = Returning::new(&revived.roles, revived.records);
@@ -401,7 +402,7 @@ impl Host {
         self.flush()
     }
 
-    /// No write may be in flight.
+    /// Writes all pending journal entries. No write may be in flight.
     fn flush(&mut self) -> Result<(), HostError> {
         while let Some(write) = self.journal.next_write() {
             let outcome = write.perform(&*self.disk);
@@ -630,9 +631,10 @@ impl Host {
                 match failure {
                     StorageFailure::Full if must_wait => {}
                     StorageFailure::Full => self.found_no_room(now),
-                    // The records that it names failed before. Both come again.
+                    // An earlier write of the records that the command names failed. Both commands
+                    // come again.
                     StorageFailure::Unheld => {}
-                    // A failed store would silently block its log.
+                    // Stop the node: with a failed store its log would block silently.
                     StorageFailure::Failed => {
                         self.failure.get_or_insert(format!("the disk failed: {cause}"));
                     }

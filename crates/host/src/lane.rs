@@ -68,8 +68,8 @@ impl Lane {
         true
     }
 
-    /// Returns once, when the path becomes mute, how long nothing has arrived. `answered_at` is the
-    /// last heartbeat answer; without later ones nothing is known of the path.
+    /// When the path becomes mute, returns once for how long nothing has arrived. `answered_at` is
+    /// the last heartbeat answer; without later ones nothing is known of the path.
     pub(crate) fn falls_mute(&mut self, now: Time, answered_at: Time) -> Option<Duration> {
         let (since, _) = self.probing?;
         if self.is_mute() || answered_at.since(since) < self.rhythm.timeout() {

@@ -1,9 +1,10 @@
 //! One node without input and output.
 //!
-//! A [`Host`] holds a node's roles, journal and record stores. Its driver passes in events
-//! (messages, finished writes, the time) and performs the results (messages, writes): a server with
-//! sockets, a clock and a sync thread, the simulator with a seed. The host dispatches messages to
-//! roles, orders writes, rebuilds roles after a restart and takes checkpoints.
+//! A [`Host`] holds a node's roles (register, controllers, sequencing and shard replicas), journal
+//! and record stores. Its driver passes in events (messages, finished writes, the time) and
+//! performs the results (messages, writes): a server with sockets, a clock and a sync thread, the
+//! simulator with a seed. The host dispatches messages to roles, orders writes, rebuilds roles
+//! after a restart and takes checkpoints.
 //!
 //! **Invariant:** nothing in this crate waits, reads a clock, or draws a random number. It writes
 //! through [`seriatim_store::Disk`], buffered. A write that must be *durable*, and a deletion of

@@ -28,7 +28,7 @@ pub struct Unmet {
 pub(crate) struct Others {
     addresses: BTreeMap<NodeId, String>,
     taken: BTreeMap<NodeId, Taken>,
-    /// Nodes that reported their memory of this node's disk, or cannot.
+    /// Nodes that reported their memory of this node's disk, or are suspected and cannot.
     told: BTreeSet<NodeId>,
     suspected: BTreeSet<NodeId>,
     /// Nodes, this one included, with full disks.
@@ -90,7 +90,6 @@ impl Others {
         self.partings.get(&node) == Some(&Parting::Removed)
     }
 
-    /// Replaces the partings. Returns whether they changed.
     fn note_partings(&mut self, partings: Partings) -> bool {
         let is_news = self.partings != partings;
         self.partings = partings;
@@ -216,7 +215,8 @@ impl Host {
             return;
         }
         let (node, input) = match change {
-            // The register's message about it was lost.
+            // The register's message about that node was lost: a join makes it list the nodes
+            // again.
             Liveness::Unknown(_) => {
                 self.join_at.get_or_insert(now);
                 return;
@@ -231,7 +231,8 @@ impl Host {
             Liveness::Suspected(node, cause) => {
                 self.notice_lost(now, node, cause);
                 self.others.suspected.insert(node);
-                // An unwell node still sends heartbeats.
+                // Do not wait for a suspected node's report, except for an unwell node: it still
+                // sends heartbeats.
                 if !matches!(cause, Cause::Unwell(_)) {
                     self.others.told.insert(node);
                 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Incarnations of a node that are remembered individually; of earlier ones only the maximum.
+/// Incarnations remembered individually for each disk; of earlier ones only the highest entry.
 const INCARNATIONS: usize = 4;
 const DISKS: usize = 4;
 
@@ -68,9 +68,8 @@ struct Disk {
     /// Incarnations with the last entry of each, in the order of first hearing. Earlier ones may
     /// still run: the later one may have a copy of the disk.
     incarnations: Vec<(u64, u64)>,
-    /// The incarnation heard last.
     last: u64,
-    /// Maximum of the forgotten incarnations.
+    /// Highest entry of the incarnations no longer listed.
     earlier: u64,
 }
 
@@ -95,7 +94,7 @@ impl Shown {
         }
     }
 
-    /// Maximum on the latest disk, by incarnations heard before the last one.
+    /// Highest entry of the latest disk that incarnations before the last one reported.
     pub(crate) fn before_last(&self) -> u64 {
         let Some(Disk { incarnations, last, earlier, .. }) = self.disks.last() else { return 0 };
         let before = incarnations.iter().take_while(|(incarnation, _)| incarnation != last);

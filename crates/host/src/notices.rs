@@ -49,7 +49,8 @@ pub struct Notice {
     pub text: String,
 }
 
-/// Invariant: at most twice [`limits::NOTICES`] wait; a window adds at most that many about logs.
+/// Invariant: at most twice [`limits::NOTICES`] wait. A window adds at most [`limits::NOTICES`]
+/// about logs.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     waiting: Vec<Notice>,
@@ -148,7 +149,8 @@ impl Notices {
         self.counted(now, Kind(format!("slow disk {}", notice.is_warning)), LOSSES, notice);
     }
 
-    /// A standby copies its missing positions only if the member that it replaces stays away.
+    /// Reports that a replica catches up, or has caught up. A standby copies its missing positions
+    /// only if the member that it replaces stays away.
     fn missing(
         &mut self,
         now: Time,
@@ -320,7 +322,7 @@ impl Notices {
         }
     }
 
-    /// What may block the log, as known here.
+    /// Causes known here that may block the log.
     fn obstacle(&self, entry: &LogEntry, register: NodeId) -> String {
         if let Some(why) = &entry.unavailable {
             return why.clone();
@@ -338,7 +340,7 @@ impl Notices {
         }
     }
 
-    /// Why a lost node's register cannot be used.
+    /// Why the register cannot be used; `None` if its node is not lost.
     pub(crate) fn register_is_away(&self, register: NodeId) -> Option<String> {
         let (_, cause) = self.lost.get(&register)?;
         Some(format!("the register (node {register}) is {}: {}", state(*cause), Because(*cause)))
@@ -477,7 +479,7 @@ impl Host {
         self.notices.disk_is(wanted, self.free_bytes());
     }
 
-    /// A log whose view excludes this node does not wait here.
+    /// Reports a stall or its end, unless the log's view excludes this node.
     pub(crate) fn notice_turn(&mut self, now: Time, log: LogId, turn: Turn) {
         let (register, node) = (self.register_node(), self.config.node);
         let Some(entry) = self.controller(log).and_then(|controller| controller.entry()) else { return };
@@ -561,7 +563,7 @@ mod tests {
         let mut entry = about(1);
         entry.config.retention.bytes = Some(100_000);
         let trimmed = |position| Trimmed { position: Position(position), limit: Limit::Bytes, bytes: 4321 };
-        // Each replica receives one.
+        // Each replica receives its own trim.
         for position in [7, 7, 7, 9] {
             notices.retained(Time(1), &entry, trimmed(position));
         }

@@ -16,10 +16,10 @@ use crate::host::Host;
 /// Stall after which the node reports the log.
 const STANDS_AFTER: Duration = Duration::from_secs(5);
 
-/// Least distance of remembered arrival times.
+/// Least time between two remembered arrival times.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
-/// Most remembered times for a log. Beyond, an older time stands for later ones.
+/// Most remembered times for a log. With more entries, an older time stands for later ones.
 const SAMPLES: usize = 64;
 
 const LOGS_AT_ONCE: usize = 64;
@@ -47,7 +47,7 @@ struct Course {
     due: Time,
     /// The stall was reported.
     is_told: bool,
-    /// When each end was first seen, oldest first.
+    /// When entries up to each position were first seen, oldest first.
     ends: VecDeque<(Time, Position)>,
 }
 
@@ -60,7 +60,8 @@ pub(crate) enum Turn {
 }
 
 impl Progress {
-    /// `sight` is `None` if the replica has no work. Returns a turn if a reported stall ended.
+    /// Notes the state after a step; `sight` is `None` if the replica has no work. Returns a turn
+    /// if a reported stall ended.
     fn steps(&mut self, now: Time, log: LogId, sight: Option<Sight>) -> Option<Turn> {
         let Some(sight) = sight else {
             let course = self.logs.remove(&log)?;

@@ -240,7 +240,8 @@ fn revive_role(
         Endpoint::Shard(shard) => {
             let closed = history.closed.flatten();
             let (journaled, entries, from_checkpoint) = match closed.filter(ShardStore::is_checkpoint) {
-                // After an orderly end all files must be as they were.
+                // After an orderly end, the closing state is a checkpoint, which all files must
+                // match.
                 Some(state) => (true, vec![state], true),
                 None => (journaled, history.own, history.from_checkpoint),
             };
@@ -323,7 +324,7 @@ pub(crate) fn new_replica(
     Ok(Role::Shard(Box::new(role), Box::new(store)))
 }
 
-/// Returns where earlier records were put, if any.
+/// Removes or puts aside old files. Returns where earlier records were put, if any.
 fn make_room(
     disk: &dyn Disk,
     log: LogId,

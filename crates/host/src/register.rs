@@ -156,7 +156,7 @@ impl Host {
         self.note_others(now);
     }
 
-    /// A suspected node has moved: the register's answer must reach its new address.
+    /// Notes the new address of a suspected node, so that the register's answer reaches it.
     pub(crate) fn note_move(&mut self, peer: Peer, message: &Message) {
         if let (Peer::Node(node), Message::Control(control::Message::Join { node: place })) = (peer, message)
             && place.node == node

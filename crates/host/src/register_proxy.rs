@@ -25,7 +25,8 @@ impl RegisterProxy {
         Self { next: incarnation, askers: BTreeMap::new(), listeners: BTreeMap::new() }
     }
 
-    /// The same number each time if the asker `listens` for news.
+    /// The number under which the asker's question is relayed. An asker that `listens` for news
+    /// keeps its number.
     pub(crate) fn number(&mut self, asker: Asker, listens: bool) -> u64 {
         if let Some(number) = self.listeners.get(&asker).filter(|_| listens) {
             assert_eq!(self.askers.get(number), Some(&asker), "a listener has one number");
@@ -45,7 +46,7 @@ impl RegisterProxy {
         self.next
     }
 
-    /// Removes the asker unless it listens.
+    /// Returns the asker with this number. Removes it unless it listens.
     pub(crate) fn asker(&mut self, number: u64) -> Option<Asker> {
         let asker = *self.askers.get(&number)?;
         if self.listeners.get(&asker) != Some(&number) {

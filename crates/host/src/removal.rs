@@ -31,7 +31,7 @@ impl Host {
         self.note_deleted(now);
     }
 
-    /// Number of the node's disk, and deleted logs.
+    /// The node's own snapshot: number of its disk, and deleted logs.
     pub(crate) fn own_snapshot(&self) -> Vec<Bytes> {
         let gone: Vec<LogId> = self.gone.iter().copied().collect();
         encode(&RoleSnapshot { began: None, own: vec![encode_one(&self.mark.read().0), encode_one(&gone)] })
@@ -55,7 +55,8 @@ impl Host {
         }
     }
 
-    /// The removal also covers stores of roles killed before the journal named them.
+    /// Reports the log as retired. Its removal also covers stores of roles killed before the
+    /// journal named them.
     pub(crate) fn log_is_removed(&mut self, outcome: Result<(), String>) {
         let (_, log) = self.retired.pop_front().expect("it is there until its files are gone");
         if let Err(cause) = outcome {
@@ -66,8 +67,8 @@ impl Host {
         self.send_to_register(message);
     }
 
-    /// Keeps a role that obeys a later claim, because an attempt counts on it, or from which
-    /// successors still copy.
+    /// Removes a dismissed role. Keeps a role that obeys a later claim, because an attempt counts
+    /// on it, or from which successors still copy.
     pub(crate) fn dismiss(&mut self, now: Time, key: RoleKey, view: ViewNumber) {
         let claim = match self.roles.get(&key) {
             Some(Role::Sequencer(role)) => role.claim(),

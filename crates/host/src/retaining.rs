@@ -30,7 +30,8 @@ impl Host {
         }
     }
 
-    /// The controller beside the leader may have missed the view.
+    /// Passes a registered view from the leader to the controller beside it, which may have missed
+    /// the view.
     pub(crate) fn introduce_leader(&mut self, key: RoleKey, from: Address, message: &Message) {
         let Message::Control(control::Message::Registered { entry }) = message else { return };
         let leads = entry.view.as_ref().is_some_and(|view| view.leader == self.config.node);

@@ -25,7 +25,7 @@ pub(crate) enum Returning {
     Awaits {
         /// Whether the register has listed the nodes.
         is_told: bool,
-        /// Entries to write then: incarnations of roles without a journal.
+        /// Entries to write when the roles take part: incarnations of roles without a journal.
         records: Vec<(RoleKey, RoleRecord)>,
     },
     /// Roles take part when this entry is durable.
@@ -105,7 +105,7 @@ impl Host {
         }
     }
 
-    /// Another node has seen more of this disk than it held at the start.
+    /// Handles a report that node `by` has seen more of this disk than it held at the start.
     pub(crate) fn was_set_back(&mut self, by: NodeId) {
         // Several nodes may report this, some of them late.
         if self.mark.is_another() || self.config.options.mutates(Mutation::SetBackUnnoticed) {

@@ -20,7 +20,7 @@ pub(crate) enum Role {
 }
 
 pub(crate) struct Snapshot {
-    /// A [`RoleSnapshot`].
+    /// An encoded [`RoleSnapshot`].
     pub(crate) said: Vec<Bytes>,
     /// Files to sync before the snapshot is valid.
     pub(crate) files: Vec<String>,
@@ -110,11 +110,10 @@ impl Role {
         Some(Snapshot { said, files, goes_on: None })
     }
 
-    /// Whole state of a role without a journal.
     pub(crate) fn closing_state(&mut self) -> Option<Bytes> {
         match self {
             Self::Sequencer(role) => role.keeps().then(|| role.snapshot().concat().into()),
-            // A restart must find all its files, or the replica is another.
+            // A restart must find all these files. Otherwise the replica counts as another one.
             Self::Shard(_, store) => Some(store.checkpoint().0),
             Self::Register(_) | Self::Controller(_) => None,
         }

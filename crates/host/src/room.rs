@@ -1,9 +1,10 @@
 //! Room on the node's disk.
 //!
 //! A disk is full when a write finds no room, or when the rest is reserved for trims, deletions,
-//! view changes and the register. It is usable again when it has that reserve and room for the
-//! burst when the node is taken back: first as much as a checkpoint needed when it filled, halved
-//! with time. Between the two bounds the state stays, so that views do not change with every file.
+//! view changes and the register. It is usable again when it has that reserve, and room for the
+//! burst of writes when views include the node again: first as much as a checkpoint needed when the
+//! disk filled, halved with time. Between the two bounds the state stays, so that views do not
+//! change with every file.
 
 use std::time::Duration;
 
@@ -30,10 +31,10 @@ const HALF_IN: Duration = Duration::from_secs(10);
 /// Most bytes of a record on disk besides its content.
 const BESIDE_A_RECORD: u64 = 128;
 
-/// Divisor of the reserve that view changes must leave: a journal file.
+/// Divisor: view changes must leave half of the reserve, which is a journal file.
 const VIEW_CHANGES_LEAVE: u64 = 2;
 
-/// Spare journal files where room is scarce.
+/// Most spare journal files when room is scarce.
 const SPARES_IF_SCARCE: usize = 2;
 
 const RETRY_FULL_AFTER: Duration = Duration::from_millis(200);
@@ -41,14 +42,14 @@ const RETRY_FULL_AFTER: Duration = Duration::from_millis(200);
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     is_full: bool,
-    /// When it last became full, and what a checkpoint needed then, in bytes.
+    /// When the disk last became full, and the bytes that a checkpoint needed then.
     filled: (Time, u64),
     /// Free bytes at the last check; `None` without a bound.
     free: Option<u64>,
-    /// Bytes of records given to the disk since.
+    /// Bytes of records given to the disk since that check.
     given: u64,
     look_at: Time,
-    /// Full until then despite apparent room.
+    /// Time until which the disk counts as full despite apparent room.
     calm_at: Time,
     /// Whether a write was rejected since the last check.
     was_refused: bool,
@@ -73,7 +74,7 @@ impl Room {
         self.retry_at
     }
 
-    /// Free bytes after `bytes` more.
+    /// Free bytes once `bytes` more are written.
     fn left_after(&self, bytes: u64) -> u64 {
         self.free.map_or(u64::MAX, |free| free.saturating_sub(self.given + bytes))
     }
@@ -195,7 +196,6 @@ impl Host {
         }
     }
 
-    /// Whether roles must admit no records.
     pub(crate) fn disk_is_full(&self) -> bool {
         self.room.is_told
     }
@@ -212,15 +212,15 @@ impl Host {
         self.room.is_full() || self.journal.is_full()
     }
 
-    /// The reserve is not for records, except the few of a view change, without which trims cannot
-    /// continue.
+    /// Whether the store must reject the command's records. The reserve is not for records, except
+    /// the few of a view change, without which trims cannot continue.
     pub(crate) fn keep_from(&mut self, now: Time, key: RoleKey, command: &StorageCommand) -> bool {
         let records = record_count(command) as u64;
         if records == 0 {
             return false;
         }
         let bytes = record_bytes(command) as u64 + records * BESIDE_A_RECORD;
-        // Much may be written between two checks.
+        // Check early: much may be written between two checks.
         let low = self.config.options.limits.disk_low_bytes;
         let needs = self.journal.checkpoint_needs();
         let kept = needs + if self.room.is_full() { low / VIEW_CHANGES_LEAVE } else { low };

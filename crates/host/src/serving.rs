@@ -59,7 +59,7 @@ impl Host {
         None
     }
 
-    /// Returns the number of records.
+    /// Performs a read. Returns the number of records.
     pub(crate) fn read(&mut self, now: Time, key: RoleKey, ticket: Ticket, range: ReadRange) -> usize {
         let Some(Role::Shard(_, store)) = self.roles.get_mut(&key) else { return 0 };
         let outcome = store.read(range);

@@ -80,7 +80,6 @@ impl Host {
         asks && key.endpoint == Endpoint::Controller && !self.turns.begin(key.log)
     }
 
-    /// Starts the next turns.
     pub(crate) fn take_turns(&mut self, now: Time, key: RoleKey) {
         let Some(Role::Controller(controller)) = self.roles.get(&key) else { return };
         if !controller.is_at_work() {

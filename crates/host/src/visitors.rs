@@ -27,8 +27,8 @@ impl Visitors {
 }
 
 impl Host {
-    /// For a node, notifies all roles; for a client, the roles that it addressed. Messages may be
-    /// lost.
+    /// Notifies roles of a closed connection, on which messages may be lost: for a node all roles,
+    /// for a client the roles that it addressed.
     pub(crate) fn disconnected(&mut self, now: Time, peer: Peer) {
         self.register_proxy.forget(peer);
         let keys = match peer {

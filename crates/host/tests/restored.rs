@@ -34,7 +34,6 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster with a log and a view of all nodes.
     fn new() -> Self {
         let mut cluster = Self {
             now: Time::ZERO,
@@ -156,7 +155,7 @@ impl Cluster {
         self.register.entries().next().unwrap().view.clone().unwrap()
     }
 
-    /// Expects acknowledgements of all members.
+    /// Appends at all members of a view and expects their acknowledgements.
     fn append(&mut self, view: &View, numbers: std::ops::Range<u64>) {
         self.heard.clear();
         let entries: Vec<Content> =

@@ -1,4 +1,4 @@
-//! The promises of a log, chosen at its creation and kept in the catalog.
+//! The configuration of a log, chosen at its creation and kept in the catalog.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use crate::record::Record;
 use crate::retention::Retention;
 use crate::wire::{Decoder, Encoder, Wire, WireError, decode_number, decode_one, encode_one, wire_enum};
 
-/// Where a record is when it is acknowledged.
+/// Where a record is stored when its append is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Durability {
     /// On the disk of every acknowledging replica.
@@ -46,7 +46,7 @@ impl FromStr for Durability {
 /// A log's choices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
-    /// Ordering.
+    /// A log's configuration.
     pub order: Order,
     /// Durability level.
     pub durability: Durability,
@@ -56,29 +56,29 @@ pub struct LogConfig {
     pub replicas: u32,
     /// Sequencing replicas.
     pub sequencers: u32,
-    /// Fewest replicas of a shard; see [`LogConfig::least_replicas`].
+    /// Fewest replicas of a shard for appends; see [`LogConfig::least_replicas`].
     pub min_replicas: u32,
-    /// Fewest sequencing replicas; see [`LogConfig::least_sequencers`].
+    /// Fewest sequencing replicas for appends; see [`LogConfig::least_sequencers`].
     pub min_sequencers: u32,
-    /// Consecutive positions of one shard, or appends of a session where clients choose shards.
+    /// Consecutive positions of one shard; where clients choose shards, consecutive appends of a
+    /// session.
     pub stripe: u64,
     /// Largest payload, in bytes.
     pub max_record_bytes: u32,
-    /// Ordering interval in microseconds, if cuts order the log.
+    /// Interval between cuts, in microseconds. Unused without cuts.
     pub interval_us: u32,
-    /// Cuts with quotas fixed in advance, if shards have quotas.
+    /// Number of cuts for which shares are fixed in advance. Unused without quotas.
     pub window: u32,
-    /// Positions without its records after which all replicas forget a session.
+    /// All replicas forget a session when this many positions have passed since its last record.
     pub session_idle_positions: u64,
-    /// Retention limits. They can change: the controller that applies them reads the register's
-    /// entry.
+    /// Retention limits. They can change; the register's entry has the valid ones.
     pub retention: Retention,
 }
 
-/// Flag in the order's number: later fields follow. Absent with defaults only; older builds reject
-/// it.
+/// Flag in the encoded ordering: later fields follow. Not set if these fields have their defaults.
+/// Older builds reject it.
 const FIELDS_FOLLOW: u8 = 0x80;
-/// The same for retention limits, which come last.
+/// Flag in the encoded ordering: retention limits follow, as the last field.
 const LIMITS_FOLLOW: u8 = 0x40;
 
 impl Wire for LogConfig {
@@ -114,10 +114,10 @@ impl Wire for LogConfig {
         let (durability, shards) = (Wire::decode(input)?, Wire::decode(input)?);
         let (replicas, min_replicas) = and_least(Wire::decode(input)?);
         let (sequencers, min_sequencers) = and_least(Wire::decode(input)?);
-        // No log reaches the end of a stripe beyond this.
+        // A longer stripe has the same effect, as no log has more positions.
         let stripe = u64::decode(input)?.min(limits::MAX_NUMBER);
         let max_record_bytes = Wire::decode(input)?;
-        // Orderings older than cuts have no interval.
+        // In orderings older than cuts, the format has no interval.
         let interval_us = if order.has_cuts() { Wire::decode(input)? } else { limits::DEFAULT_INTERVAL_US };
         let window = if order.has_quotas() { Wire::decode(input)? } else { limits::DEFAULT_WINDOW };
         let session_idle_positions = match has_more {
@@ -143,7 +143,7 @@ impl Wire for LogConfig {
     }
 }
 
-/// Both counts share one field: the first format had only `count`.
+/// Encodes both counts in one field, because the first format had only `count`.
 fn with_least(count: u32, least: u32) -> u32 {
     count & 0xFFFF | least << 16
 }
@@ -153,7 +153,7 @@ fn and_least(both: u32) -> (u32, u32) {
     (both & 0xFFFF, if least == 0 { LEAST } else { least })
 }
 
-/// Default of the fewest replicas of a kind.
+/// Default of the fewest replicas, for shards and for sequencing replicas.
 const LEAST: u32 = 2;
 
 impl Default for LogConfig {
@@ -177,13 +177,13 @@ impl Default for LogConfig {
 }
 
 impl LogConfig {
-    /// Fewest replicas of a shard for appends, at most all.
+    /// Fewest replicas with which a shard takes appends, at most all.
     #[must_use]
     pub fn least_replicas(&self) -> usize {
         self.min_replicas.clamp(1, self.replicas.max(1)) as usize
     }
 
-    /// Fewest sequencing replicas for appends, at most all.
+    /// Fewest sequencing replicas with which the log takes appends, at most all.
     #[must_use]
     pub fn least_sequencers(&self) -> usize {
         self.min_sequencers.clamp(1, self.sequencers.max(1)) as usize
@@ -197,7 +197,7 @@ impl LogConfig {
             || record.size() > largest + limits::MAX_RECORD_OVERHEAD_BYTES as usize
     }
 
-    /// Sets a single sequencer where the ordering has one.
+    /// Sets one sequencer if the ordering has a single sequencer.
     #[must_use]
     pub fn fitted(self) -> Self {
         if self.order.properties().has_one_sequencer {
@@ -207,13 +207,13 @@ impl LogConfig {
         }
     }
 
-    /// Ordering interval, if cuts order the log.
+    /// Interval between cuts, as a duration.
     #[must_use]
     pub fn interval(&self) -> Duration {
         Duration::from_micros(self.interval_us.into())
     }
 
-    /// Positions after which an idle session is forgotten: more than
+    /// Number of positions after which an idle session is forgotten: more than
     /// [`LogConfig::session_idle_positions`] where shards fill turns with empty positions.
     #[must_use]
     pub fn idle_positions(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! Ended sessions of a log, where only the register's entry remembers them across views (`corfu`).
 //!
 //! A forgotten session must not come back: a client that resumes a session reports its last
-//! append's position, and is rejected below the floor.
+//! append's position, and is rejected if that is below the floor.
 
 use crate::wire::wire_struct;
 use crate::{Position, SessionId};
@@ -11,11 +11,11 @@ use crate::{Position, SessionId};
 pub struct EndedSession {
     /// The session.
     pub session: SessionId,
-    /// The number after its last record in the log.
+    /// Number after the session's last record in the log.
     pub end: u64,
-    /// All its records are below this position, permanently.
+    /// All records of the session are below this position, permanently.
     pub below: Position,
-    /// The session of the later run.
+    /// The session that continues this session.
     pub successor: SessionId,
 }
 
@@ -24,7 +24,7 @@ wire_struct! { EndedSession { session, end as number, below, successor } }
 /// The remembered ended sessions of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndedSessions {
-    /// A session not remembered, with its last record below, may have ended.
+    /// A session not listed here may have ended if its last record is below this position.
     pub floor: Position,
     /// Remembered sessions, in the order of their ends.
     pub sessions: Vec<EndedSession>,
@@ -39,21 +39,21 @@ impl EndedSessions {
         *self == Self::default()
     }
 
-    /// Lowers all bounds to a view's start: no ended session has later records, even if clients
-    /// reported them.
+    /// Lowers every `below` to a new view's start: ended sessions have no records at later
+    /// positions, even if clients reported such positions.
     pub fn cut(&mut self, start: Position) {
         self.sessions.iter_mut().for_each(|ended| ended.below = ended.below.min(start));
     }
 
-    /// The session's end, if remembered.
+    /// The entry of the session, if remembered.
     #[must_use]
     pub fn of(&self, session: SessionId) -> Option<EndedSession> {
         self.sessions.iter().find(|ended| ended.session == session).copied()
     }
 
-    /// Adds an ended session. `since` is the position of its last record, or else the tail at its
-    /// opening. Returns false if the session is known or `since` is below the floor. Above `most`
-    /// entries, forgets the session with the lowest bound.
+    /// Adds an ended session. `since` is the position of its last record, or, without a record, the
+    /// tail when it was opened. Returns false if the session is known or `since` is below the
+    /// floor. Above `most` entries, forgets the session with the lowest `below`.
     pub fn add(&mut self, ended: EndedSession, since: Position, most: usize) -> bool {
         if since < self.floor || self.of(ended.session).is_some() {
             return false;
@@ -94,7 +94,8 @@ mod tests {
         }
         assert_eq!((known.of(SessionId(2)), known.floor), (None, Position(6)));
         assert!(!known.add(ended(2, 20), Position(4), 2), "its last record is below the floor");
-        // A session that was opened where it ended has no record, and is below the floor too.
+        // Session 4 was opened at the position where it ended: it has no record, and is below the
+        // floor.
         assert!(!known.add(ended(4, 20), Position(5), 2));
         assert!(known.add(ended(5, 20), Position(6), 2));
     }

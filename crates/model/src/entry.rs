@@ -1,20 +1,21 @@
-//! The register's entry of a log: its members and its promises.
+//! The register's entry of a log: its members and its configuration.
 
 use crate::wire::{Decoder, Encoder, Wire, WireError, decode_number};
 use crate::{EndedSessions, LogConfig, LogId, NodeId, ShardId, View, ViewHistory, ViewNumber};
 
-/// The register's entry of one log. A compare-and-set covers it whole.
+/// The register's entry of one log. Each compare-and-set of the register replaces all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
     /// The log's number.
     pub id: LogId,
     /// Name in the catalog.
     pub name: String,
-    /// The log's promises.
+    /// The log's configuration.
     pub config: LogConfig,
     /// The nodes that should host sequencing replicas.
     pub sequencers: Vec<NodeId>,
-    /// The nodes that should host each shard's replicas; empty after it left.
+    /// The nodes that should host each shard's replicas; an empty list for a shard that left the
+    /// log.
     pub shards: Vec<Vec<NodeId>>,
     /// The shards that should take no new records, in order.
     pub leaving: Vec<ShardId>,
@@ -22,8 +23,8 @@ pub struct LogEntry {
     pub version: u64,
     /// The highest view number claimed so far.
     pub claimed: ViewNumber,
-    /// Distinguishes claimants of `claimed`, in case an answer was lost. The upper half is the
-    /// node's number.
+    /// Distinguishes claimants of `claimed`: a claimant whose answer was lost recognizes its claim.
+    /// The upper half is its node's number.
     pub claimant: u64,
     /// The registered view; `None` before the first.
     pub view: Option<View>,
@@ -35,9 +36,9 @@ pub struct LogEntry {
     pub ended: EndedSessions,
 }
 
-/// Flag in the number of shards: leaving shards follow. Older builds reject it.
+/// Flag in the encoded number of shards: a list of leaving shards follows. Older builds reject it.
 const SOME_LEAVE: u32 = 1 << 31;
-/// The same for ended sessions, which come last.
+/// Flag in the encoded number of shards: ended sessions follow, as the last field.
 const SOME_ENDED: u32 = 1 << 30;
 
 impl Wire for LogEntry {
@@ -102,7 +103,7 @@ impl LogEntry {
         self.view.as_ref().map_or(ViewNumber::NONE, |view| view.number)
     }
 
-    /// Claimant's node; no node's number if an earlier build claimed.
+    /// Node that claimed last; a number that no node has if an earlier build claimed.
     #[must_use]
     pub fn claimant_node(&self) -> NodeId {
         NodeId((self.claimant >> 32) as u32)

@@ -35,7 +35,7 @@ impl Filter {
         Self::Header { kind, prefix: prefix.into() }
     }
 
-    /// Whether a record can match: its keys and headers have room for the prefix.
+    /// Whether any record can match: the prefix is no longer than keys and headers may be.
     #[must_use]
     pub fn is_possible(&self) -> bool {
         self.prefix().len() <= MAX_RECORD_OVERHEAD_BYTES as usize
@@ -47,7 +47,7 @@ impl Filter {
         }
     }
 
-    /// Whether the filter chooses the record; never a no-op.
+    /// Whether the filter chooses the record. It never chooses a no-op.
     #[must_use]
     pub fn matches(&self, record: &Record) -> bool {
         match self {
@@ -82,7 +82,7 @@ impl Wire for Filter {
             2 => Self::Header { kind: Wire::decode(input)?, prefix: Wire::decode(input)? },
             _ => return Err(WireError::Invalid("Filter")),
         };
-        // A replica keeps the filter for the whole subscription.
+        // Reject a long filter: a replica keeps it for the whole subscription.
         if filter.is_possible() { Ok(filter) } else { Err(WireError::Invalid("length of a filter")) }
     }
 }

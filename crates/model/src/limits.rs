@@ -56,32 +56,33 @@ pub const FIRST_QUOTA: u32 = 10;
 /// Largest quota of a shard, in records.
 pub const MAX_QUOTA: u32 = 4096;
 
-/// Most shards with a turn in one cut. More shards alternate.
+/// Most shards with a turn in one cut. In larger logs, the shards alternate.
 pub const STAGGER_ABOVE: usize = 6;
 
-/// Room of a shard without turns in a window, in quotas.
+/// Positions for a shard without turns at a window's end, in quotas.
 pub const ROOM_QUOTAS: u32 = 16;
-/// Least room of a shard without turns, in positions.
+/// Least positions for a shard without turns at a window's end.
 pub const LEAST_ROOM: u32 = 256;
 
 /// Consecutive late cuts after which a shard loses its turns for a while.
 pub const LATE_TIMES: u32 = 3;
-/// First number of windows without turns. Grows if the shard is late again.
+/// Windows without turns after a shard is late. Doubles if it is late again soon.
 pub const LENT_WINDOWS: u32 = 5;
-/// Most windows without turns.
+/// Most windows without turns for a late shard.
 pub const MOST_LENT_WINDOWS: u32 = 80;
 
 /// Mostly empty windows in a row after which some windows have no quotas.
 pub const BURSTY_WINDOWS: u32 = 3;
-/// First number of windows without quotas. Grows if the load stays bursty.
+/// Number of windows without quotas after the first bursty windows. Doubles if the load stays
+/// bursty.
 pub const FREE_WINDOWS: u32 = 10;
 /// Most windows without quotas.
 pub const MOST_FREE_WINDOWS: u32 = 160;
-/// Normal windows after which the next exception is as short as the first.
+/// Normal windows after which [`LENT_WINDOWS`] or [`FREE_WINDOWS`] applies again.
 pub const STEADY_WINDOWS: u32 = 10;
 
-/// Largest rest of a turn, in positions, that is left empty at once after a single record. A shard
-/// with larger turns is busy, so more may follow.
+/// Largest rest of a turn, in positions, that a shard leaves empty at once after a single record. A
+/// shard with larger turns is busy, so more records may follow.
 pub const PADDED_AT_ONCE: u64 = 16;
 
 /// Time that a record waits for others in its turn, or for other shards' turns.
@@ -96,7 +97,7 @@ pub const fn end_after(interval: Duration) -> Duration {
     Duration::from_nanos(interval.as_nanos() as u64 * 2)
 }
 
-/// Time that a cut waits for a single missing shard before that shard is late.
+/// Time that a cut waits for one missing shard. Then that shard counts as late.
 #[must_use]
 pub const fn late_after(interval: Duration) -> Duration {
     Duration::from_nanos(interval.as_nanos() as u64 * 4)
@@ -108,17 +109,17 @@ pub const IDLE_TIMES_IF_PADDED: u64 = 64;
 /// Most cuts in flight to followers and shards.
 pub const CUT_WINDOW: usize = 128;
 
-/// Bytes of unstable records at a sequencing replica before it answers `Busy`.
+/// Bytes of unstable records at which a sequencing replica answers `Busy`.
 pub const RING_BYTES: usize = 32 << 20;
 
-/// Unstable records at a sequencing replica before it answers `Busy`.
+/// Number of unstable records at which a sequencing replica answers `Busy`.
 pub const RING_RECORDS: usize = 256 << 10;
 
-/// Journal backlog, in bytes, from which the logs with most of it admit nothing. A twelfth of it
-/// while clients append to several logs.
+/// Bytes waiting for the journal at which the logs with most of them reject appends. A twelfth of
+/// it while clients append to several logs.
 pub const JOURNAL_BACKLOG_BYTES: usize = 8 << 20;
 
-/// Free bytes below which a disk is full: the rest is for deletions and view changes.
+/// Free bytes below which a disk counts as full: the rest is for deletions and view changes.
 pub const DISK_LOW_BYTES: u64 = 32 << 20;
 
 /// Free bytes from which a disk is no longer full, enough for a node's return.
@@ -127,21 +128,22 @@ pub const DISK_ENOUGH_BYTES: u64 = 96 << 20;
 /// Free percentage of the disk below which a node warns, and again at half of it. 0: never.
 pub const DISK_WARN_PERCENT: u64 = 20;
 
-/// Most records in an append message, and in a batch of the orderer.
+/// Most records in an append message, and in a batch from the orderer to the shards.
 pub const BATCH_RECORDS: usize = 2048;
 
-/// Most bytes of records in an append message, and in a batch of the orderer, unless one record is
-/// larger.
+/// Most bytes of records in an append message, and in a batch from the orderer to the shards,
+/// unless one record is larger.
 pub const BATCH_BYTES: usize = 1 << 20;
 
 /// Batches in flight from the orderer to the shards.
 pub const PUSH_WINDOW: usize = 8;
 
-/// Most sessions of a log. Equal on all nodes: independent members must forget the same ones.
+/// Most sessions that a log remembers. Equal on all nodes: independent members must forget the same
+/// sessions.
 pub const MAX_SESSIONS: usize = 100_000;
 
-/// Most positions from a sequencing replica's ordered position and floor to the tail at a session's
-/// opening: twice the replicas' capacity, plus one replica's lag.
+/// Largest distance of a session's opening position above a sequencing replica's ordered position
+/// and floor: twice the replicas' capacity, plus one replica's lag.
 pub const MOST_SESSION_AHEAD: u64 = 4 * RING_RECORDS as u64;
 
 /// Most ended sessions in the entry of a `corfu` log, which every node that waits for a view
@@ -151,10 +153,10 @@ pub const MAX_ENDED_SESSIONS: usize = 1000;
 /// Most earlier appends that a client of a `corfu` log finds again when it resumes a session.
 pub const MAX_FOUND_AGAIN: usize = 1 << 20;
 
-/// Most runs of positions in a view change, for clients that still ask for positions.
+/// Most runs of positions that a view change hands over, for clients that still ask for positions.
 pub const MAX_BOUND_RUNS: usize = 200_000;
 
-/// Most runs of no-op numbers of a log. Beyond, sessions with most runs are forgotten.
+/// Most runs of no-op numbers that a log remembers. Beyond, it forgets the sessions with most runs.
 pub const MAX_VOID_RUNS: usize = 100_000;
 
 /// Largest table of sessions in a view change, in bytes.
@@ -176,16 +178,17 @@ pub const RETAIN_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=256 << 50;
 /// Permitted record limits.
 pub const RETAIN_RECORDS: std::ops::RangeInclusive<u64> = 1..=MAX_NUMBER;
 
-/// Interval of retention in an active log.
+/// Interval between checks of the retention limits in an active log.
 pub const RETAIN_EVERY: Duration = Duration::from_secs(1);
 
-/// Interval of retention in an idle log.
+/// Interval between checks of the retention limits in an idle log.
 pub const RETAIN_EVERY_IDLE: Duration = Duration::from_secs(60);
 
 /// Delay from a trim or deletion until the node removes the records from its files.
 pub const FORGET_AFTER: Duration = Duration::from_secs(5);
 
-/// Least time between such removals: each costs a checkpoint and another journal file.
+/// Least time between removals of trimmed records from files: each costs a checkpoint and another
+/// journal file.
 pub const FORGET_EVERY: Duration = Duration::from_secs(5 * 60);
 
 /// Most unacknowledged records of a session.
@@ -217,70 +220,74 @@ pub const SPAN_BYTES: u64 = 16;
 /// Most positions in an answer about their shards.
 pub const MAP_POSITIONS: u64 = 8192;
 
-/// Most runs of a log's positions whose shards a reader remembers.
+/// Most runs of positions and their shards that a reader remembers for a log.
 pub const MAP_RUNS: usize = 128 << 10;
 
-/// Most questions about a log's map that a reader has in flight.
+/// Most questions about the shards of a log's positions that a reader has in flight.
 pub const MAP_QUESTIONS: usize = 8;
 
-/// Most unread logs whose maps a client keeps.
+/// Most logs without a reader whose maps a client keeps.
 pub const MAPPED_LOGS: usize = 16;
 
 /// Most bytes in flight or buffered for a shard in a subscription, by
 /// [`Record::memory`](crate::Record::memory).
 pub const SUBSCRIPTION_BYTES: u64 = 4 << 20;
-/// Least such bytes, for any number of subscriptions and shards.
+/// Least value of [`SUBSCRIPTION_BYTES`], for any number of subscriptions and shards.
 pub const SUBSCRIPTION_BYTES_LEAST: u64 = 64 << 10;
-/// Most such bytes in one subscription, and about the most in all subscriptions of a client. A node
-/// closes a connection with more waiting data.
+/// Most bytes in flight or buffered in one subscription, and about the most in all subscriptions of
+/// a client. A node closes a connection with more waiting data.
 pub const SUBSCRIPTIONS_BYTES: u64 = 8 << 20;
 
-/// Most waiting reads and subscriptions at a shard replica. One client may have as many as are
-/// left: half of them if alone.
+/// Most waiting reads and subscriptions at a shard replica. Each client may use as many as are
+/// still free: a single client half of them.
 pub const MAX_WAITING_READS: usize = 16 << 10;
 
-/// Most waiting questions for positions at a leader. One client may have as many as are left.
+/// Most waiting questions for positions at a leader. Each client may use as many as are still free.
 pub const MAX_WAITING_LOCATES: usize = 128 << 10;
 
 /// Time without an answer before a retransmission.
 pub const RESEND_AFTER: Duration = Duration::from_millis(100);
 
-/// Time that a shard waits for an ordered record that was not put, from a disconnected client.
-/// Longer if records have come late.
+/// Time that a shard waits for an ordered record whose client disconnected before it put the
+/// record. The shard waits longer if earlier records came late.
 pub const MISSING_FOR: Duration = Duration::from_millis(100);
-/// The same for a connected but silent client (stopped, not scheduled, or new).
+/// Time that a shard waits for an ordered record of a connected but silent client (stopped, not
+/// scheduled, or new).
 pub const MISSING_CONNECTED: Duration = Duration::from_secs(1);
-/// The same at most, while the client sends.
+/// Longest time that a shard waits for an ordered record, while its client sends.
 pub const MISSING_MOST: Duration = Duration::from_secs(20);
 /// Time until an unwritten position is filled, unless its client is known to be slow.
 pub const FILL_AFTER: Duration = Duration::from_millis(10);
-/// The same for the slowest clients.
+/// Longest time until an unwritten position is filled, for the slowest clients.
 pub const FILL_AFTER_MOST: Duration = Duration::from_millis(640);
-/// Time that a restarted, flushing shard waits for clients with records for vacant positions.
+/// Time that a restarted shard waits, in a view change, for clients with records for vacant
+/// positions.
 pub const WRITERS_COME_WITHIN: Duration = Duration::from_millis(100);
-/// Most bytes of records that such a shard writes at once, unless one record is larger.
+/// Most bytes of records that a restarted shard writes at once in a view change, unless one record
+/// is larger.
 pub const FLUSHED_BYTES: usize = 2 << 20;
 /// Most positions beyond its stable bound that a shard replica lets clients write.
 pub const MOST_AHEAD: u64 = 1 << 20;
 /// Time between ordered batches, unless a client waits for a position.
 pub const ORDER_EVERY: Duration = Duration::from_micros(500);
-/// Time until a follower sends an entry that the leader may lack.
+/// Time until a follower sends the leader an entry that the leader may lack.
 pub const FORWARD_AFTER: Duration = Duration::from_millis(500);
 
 /// Idle time of a session until a shard replica asks the leader whether its records are orphans.
 pub const ORPHAN_CHECK_AFTER: Duration = Duration::from_secs(60);
 
-/// Latest deleted logs whose roles a node refuses to start, in case controllers have not learned of
-/// the deletion.
+/// Number of deleted logs, the latest ones, whose roles a node refuses to start: controllers may
+/// not have learned of the deletion.
 pub const MAX_GONE_LOGS: usize = 1024;
 
 /// Most individual notices per second.
 pub const NOTICES: usize = 64;
 
-/// Most roles that a checkpoint asks at once, and logs in a register's answer.
+/// Most roles whose state a checkpoint requests at once, and most logs in a register's answer.
 pub const SNAPSHOT_ROLES: usize = 64;
 
-/// Most records at a shard replica without final position. One client may have as many as are left.
+/// Most records without final position at a shard replica. Each client may use as many as are still
+/// free.
 pub const MAX_HELD_RECORDS: u64 = 1 << 20;
 
 /// Most sessions in a question about orphans.
@@ -295,28 +302,29 @@ pub const HEARTBEAT_EVERY: Duration = Duration::from_millis(20);
 /// Missed heartbeats after which a node is suspected.
 pub const HEARTBEATS_MISSED: u32 = 5;
 
-/// The same for nodes of one process: hours at the usual interval. Without a processor all of them
-/// stall, and when the process ends its connections close.
+/// [`HEARTBEATS_MISSED`] for nodes of one process: hours at the usual interval. Without a processor
+/// all of them stall, and when the process ends its connections close.
 pub const HEARTBEATS_MISSED_IN_PROCESS: u32 = 1 << 20;
 
-/// Time without evidence that messages arrive, heartbeats apart, until a probe is sent.
+/// Time without evidence that a node receives messages other than heartbeats, until a probe is
+/// sent.
 pub const PROBE_AFTER: Duration = Duration::from_secs(1);
 
-/// Time without an answer to a probe until the node is suspected.
+/// Time without an answer to a probe until its receiver is suspected.
 pub const UNHEARD_FOR: Duration = Duration::from_secs(5);
 
-/// Time with missing replicas until another node replaces an absent one.
+/// Time that a log lacks replicas until another node replaces an absent one.
 pub const REPLACE_AFTER: Duration = Duration::from_secs(10);
 
-/// Silence of all complete replicas until a log excludes the shard, if its ordering permits. A
-/// process that restarts at once is worth this wait.
+/// Time without an answer from any complete replica of a shard until a log excludes the shard, if
+/// its ordering permits. Gives a process that restarts at once time to return.
 pub const RETIRE_AFTER: Duration = Duration::from_millis(200);
 
 /// First pause before a replica outside the view asks again to join. Doubles each time.
 pub const REPORT_EVERY: Duration = Duration::from_millis(100);
 
-/// Time for answers beyond the necessary ones. Up to half of [`ATTEMPT_FOR`] while views follow
-/// each other.
+/// Time that a controller waits for more answers than it needs. Up to half of [`ATTEMPT_FOR`] while
+/// views follow each other.
 pub const GATHER_FOR: Duration = Duration::from_millis(200);
 
 /// Time until a controller abandons an attempt and claims again.
@@ -331,7 +339,7 @@ pub struct Limits {
     pub ring_bytes: usize,
     /// See [`RING_RECORDS`].
     pub ring_records: usize,
-    /// [`RING_RECORDS`] of any sequencing replica. Only tests lower it, on all nodes alike.
+    /// Largest `ring_records` of all sequencing replicas. Only tests lower it, on all nodes alike.
     pub largest_ring_records: usize,
     /// See [`JOURNAL_BACKLOG_BYTES`].
     pub journal_backlog_bytes: usize,
@@ -359,7 +367,7 @@ pub struct Limits {
     pub heartbeat_every: Duration,
     /// See [`HEARTBEATS_MISSED`].
     pub heartbeats_missed: u32,
-    /// Factor for the tolerated silence of a node whose other messages arrive.
+    /// Factor by which the tolerated silence grows for a node whose other messages arrive.
     pub silence_at_work: u32,
     /// See [`PROBE_AFTER`].
     pub probe_after: Duration,
@@ -451,13 +459,14 @@ const _: () = {
     // The longest map fits into a frame, and several into a reader's memory.
     assert!(MAP_POSITIONS as usize * 16 < MAX_FRAME_BYTES);
     assert!(MAP_POSITIONS as usize * MAP_QUESTIONS <= MAP_RUNS);
-    // Otherwise the orderer could never fill its window.
+    // The orderer must be able to fill its window.
     assert!(RING_BYTES > BATCH_BYTES * PUSH_WINDOW);
     assert!(RING_RECORDS > BATCH_RECORDS * PUSH_WINDOW);
-    // Records with late ids are not taken for orphans.
+    // A record whose id is ordered late is not mistaken for an orphan.
     assert!(ORPHAN_CHECK_AFTER.as_millis() > MISSING_MOST.as_millis() * 2);
     assert!(MAX_ORPHAN_SESSIONS * 64 < MAX_FRAME_BYTES);
-    // The backlog still fits when room runs low, and a usable disk is not soon full again.
+    // The journal's backlog still fits when room runs low, and a disk with enough room is not soon
+    // full again.
     assert!(JOURNAL_BACKLOG_BYTES as u64 * 2 <= DISK_LOW_BYTES);
     assert!(DISK_LOW_BYTES * 2 < DISK_ENOUGH_BYTES);
     // A single session does not wait for its own records in flight.

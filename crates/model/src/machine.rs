@@ -19,7 +19,7 @@ use crate::wire::wire_enum;
 pub trait Machine {
     /// Messages between machines.
     type Message;
-    /// Requests of the application; an empty type without any.
+    /// Requests of the application; an empty type if the machine takes none.
     type Request;
     /// Answers to requests.
     type Reply;
@@ -32,11 +32,11 @@ pub trait Machine {
         out: &mut Vec<Effect<Self::Message, Self::Reply>>,
     );
 
-    /// Latest time of the next [`Input::Wake`]; `None` if none is needed.
+    /// Latest time at which the machine needs an [`Input::Wake`]; `None` if it needs none.
     fn deadline(&self) -> Option<Time>;
 }
 
-/// Number of a role's write, from 1, in the order in which writes leave and become durable.
+/// Number of a role's write. A role numbers its writes from 1; they become durable in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
@@ -55,7 +55,7 @@ pub enum Endpoint {
     Sequencer,
     /// The replica of one of the log's shards.
     Shard(ShardId),
-    /// A machine of a client, numbered by the client.
+    /// A machine of a client. The client chooses the number.
     Client(u64),
     /// The node itself, which hosts the roles.
     Node,
@@ -101,8 +101,7 @@ pub enum Input<M, Q> {
     /// Answer to [`Effect::Map`]: owners of the positions from the requested start up to the
     /// requested end or the last known position.
     Mapped(Ticket, Vec<Owned>),
-    /// Answer to [`Effect::Measure`]: room on disk, bytes trimmed and to be deleted, and some ids
-    /// of records without final position.
+    /// The storage command with this ticket failed, and later reads show none of it.
     Measured(Ticket, StoreUse, u64, Vec<IdRun>),
     /// The node's wall clock, in milliseconds since 1970. It may be wrong or jump.
     Wall(u64),
@@ -113,7 +112,7 @@ pub enum Input<M, Q> {
     /// Whether too much waits for the node's disk, mostly of this log. Appends are then answered
     /// `Busy`.
     Pressed(bool),
-    /// The application sends a request.
+    /// Answer to [`Effect::Find`]: the requested records that exist undamaged.
     Request {
         /// Token of the request and its reply.
         token: u64,
@@ -124,7 +123,6 @@ pub enum Input<M, Q> {
     Wake,
 }
 
-/// The other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Peer {
     /// A node of the cluster.

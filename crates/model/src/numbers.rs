@@ -1,11 +1,11 @@
 //! Variable-length encoding of small numbers.
 //!
 //! ```text
-//! number       seven bits in each byte, the lowest first; the highest bit says that there is more
-//! difference   a number whose lowest bit is the sign
+//! number        seven bits in each byte, the lowest first; the highest bit is 1 if a byte follows
+//! difference    a number whose lowest bit is the sign
 //! ```
 
-/// Passes the bytes of a number to `put`, in order.
+/// Encodes a number, and passes its bytes to `put` in order.
 pub fn put_number(mut number: u64, mut put: impl FnMut(u8)) {
     while number >= 0x80 {
         put(number as u8 | 0x80);
@@ -31,7 +31,7 @@ pub fn take_number(mut next: impl FnMut() -> Option<u8>) -> Option<u64> {
     }
 }
 
-/// Encodes a difference; close numbers give a small one.
+/// Encodes `to - from` with its sign; close numbers give a small result.
 #[must_use]
 pub fn difference(from: u64, to: u64) -> u64 {
     let difference = to.wrapping_sub(from).cast_signed();

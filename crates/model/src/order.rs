@@ -12,37 +12,39 @@ pub struct Properties {
     pub name: &'static str,
     /// Description in one sentence.
     pub about: &'static str,
-    /// Needs of an application that this ordering suits.
+    /// Needs of an application that this ordering suits, for the help text.
     pub wanted: &'static str,
     /// Whether an append returns without a position, because records are ordered later.
     pub is_lazy: bool,
     /// Whether a record's position determines its shard (LazyLog §4.3). Otherwise its client does.
     pub places_by_position: bool,
-    /// Whether a sequencer gives out positions before records are written, and stores nothing.
+    /// Whether a sequencer grants positions before records are written, and stores nothing.
     /// Otherwise sequencing replicas hold acknowledged records, or their order, until the shards
     /// do.
     pub places_first: bool,
     /// Whether cuts order the records: a layer above the shards counts durable records.
     pub has_cuts: bool,
-    /// Whether the shards' shares of the next cuts are fixed, so that positions can be predicted.
-    /// Unused shares leave positions empty.
+    /// Whether each shard's share of the next cuts is fixed in advance, so that positions can be
+    /// predicted. Unused shares leave positions empty.
     pub has_quotas: bool,
     /// Part of an append for the sequencing replicas.
     pub announces: Announced,
-    /// Whether a no-op fills the position of a late record, whose append then fails.
+    /// Whether a no-op fills a position whose record comes too late; the append of that record
+    /// fails.
     pub fills_late: bool,
-    /// Whether the ordering role is on one node, any of them. Otherwise the log's creation fixes
-    /// the number of sequencing replicas.
+    /// Whether one node has the ordering role, and any node can take it. Otherwise the log's
+    /// creation fixes the number of sequencing replicas.
     pub has_one_sequencer: bool,
-    /// Whether the ordering role stores more than its incarnation on a node.
+    /// Whether the ordering role stores more on a node than its incarnation.
     pub keeps_order: bool,
-    /// Whether the ordering role remembers sessions across views, for `session_idle_positions`
-    /// positions without them.
+    /// Whether the ordering role remembers a session across views, until `session_idle_positions`
+    /// positions have no record of it.
     pub remembers_sessions: bool,
-    /// Whether a later run of a program continues its session. Otherwise it uses a successor.
+    /// Whether a later run of a program continues its session. Otherwise it continues in another
+    /// session, the successor.
     pub continues_sessions: bool,
     /// Whether an oversized record gets its number before its rejection, which ends its session.
-    /// Otherwise its client rejects it first.
+    /// Otherwise its client rejects it before it gets a number.
     pub numbers_refused: bool,
 }
 
@@ -51,7 +53,7 @@ pub struct Properties {
 pub enum Announced {
     /// The record itself.
     Record,
-    /// Its id and its shard.
+    /// The record's id and shard.
     Id,
     /// Nothing.
     Nothing,
@@ -84,7 +86,7 @@ macro_rules! orders {
 }
 
 orders! {
-    /// Lazy, through the sequencing layer to black-box shards (LazyLog §4).
+    /// Lazy: records pass through the sequencing layer to shards that do not order (LazyLog §4).
     1 => ErwinBb {
         name: "erwin-bb",
         about: "an append is durable first and ordered later; its record passes through the sequencing replicas, and shards take turns",
@@ -211,7 +213,7 @@ impl Order {
         self.properties().has_quotas
     }
 
-    /// Whether sequencing replicas keep a record until its shard has it.
+    /// Whether sequencing replicas keep a record until its shard stores it.
     #[must_use]
     pub fn keeps_records(self) -> bool {
         let Properties { announces, keeps_order, .. } = self.properties();
@@ -224,7 +226,7 @@ impl Order {
         self.properties().announces
     }
 
-    /// Names of the orderings that satisfy the predicate, as in a text.
+    /// Names of the orderings that satisfy the predicate, as "a, b or c".
     #[must_use]
     pub fn names_where(is_one: impl Fn(Properties) -> bool) -> String {
         let all = Self::ALL.map(Self::properties).into_iter().filter(|properties| is_one(*properties));
@@ -240,7 +242,7 @@ impl Properties {
     /// Each property in words and its value, for documents.
     #[must_use]
     pub fn in_words(&self) -> Vec<(&'static str, &'static str)> {
-        // The compiler reports a forgotten field.
+        // Each property is in one of these patterns and in the list below.
         let Self { name: _, about, wanted, is_lazy, places_by_position, places_first, .. } = *self;
         let Self {
             has_cuts,

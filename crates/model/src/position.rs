@@ -24,10 +24,8 @@ impl Position {
         self + 1
     }
 
-    /// Decodes an end, which is only compared. `u64::MAX`: no end. `field` is its name.
-    ///
-    /// # Errors
-    /// If another value exceeds the limit.
+    /// Decodes the exclusive end of a range, which code only compares. `u64::MAX` means no end.
+    /// `field` is the field's name for errors.
     pub fn decode_end(field: &'static str, input: &mut Decoder) -> Result<Self, WireError> {
         match u64::decode(input)? {
             u64::MAX => Ok(Self(u64::MAX)),
@@ -77,7 +75,7 @@ crate::wire::wire_newtype!(Position as number);
 pub struct Span {
     /// First position.
     pub first: Position,
-    /// Number of positions. Never 0.
+    /// Number of positions, at least 1.
     pub count: u64,
 }
 
@@ -112,7 +110,7 @@ impl Span {
         self.first <= position && position < self.end()
     }
 
-    /// The part in `from..end`; `None` if empty.
+    /// The part of the span in `from..end`; `None` if empty.
     #[must_use]
     pub fn within(self, from: Position, end: Position) -> Option<Self> {
         Self::between(self.first.max(from), self.end().min(end))
@@ -141,7 +139,7 @@ impl Span {
         joined
     }
 
-    /// Joins consecutive positions, which come in order.
+    /// Joins consecutive positions to spans. `positions` are in order.
     #[must_use]
     pub fn of(positions: impl Iterator<Item = Position>) -> Vec<Self> {
         let mut spans: Vec<Self> = vec![];
@@ -155,7 +153,7 @@ impl Span {
     }
 }
 
-/// Assigns positions to shards, for `erwin-bb` (LazyLog §4.3, made changeable).
+/// Assigns positions to shards, for `erwin-bb` (LazyLog §4.3, but shards can join and leave).
 ///
 /// From a step's `from` on, stripes of `stripe` positions go to `shards` in turn; a stripe of 1 is
 /// the paper's `p mod n`. A later step replaces an earlier one from its `from` on, so a new shard
@@ -175,7 +173,7 @@ pub struct PlacementStep {
     pub from: Position,
     /// Shards that take stripes in turn.
     pub shards: Vec<ShardId>,
-    /// Consecutive positions of one shard.
+    /// Number of consecutive positions in one stripe.
     pub stripe: u64,
 }
 
@@ -211,10 +209,8 @@ impl Placement {
         (starts_at_zero && in_order && usable).then_some(Self { steps })
     }
 
-    /// The same below `from`, and these shards from there on.
-    ///
-    /// # Panics
-    /// If `shards` is empty.
+    /// This placement for positions below `from`, and the given shards for positions from `from`
+    /// on.
     #[must_use]
     pub fn then(&self, from: Position, shards: Vec<ShardId>) -> Self {
         let stripe = self.steps.last().map_or(1, |step| step.stripe);
@@ -223,8 +219,8 @@ impl Placement {
         Self::from_steps(steps).expect("only an earlier step starts before another")
     }
 
-    /// The same from `trim` on. Earlier positions go to the shards of the first kept step, which
-    /// know that they are trimmed.
+    /// This placement without steps that end at or below `trim`. Positions below it go to the
+    /// shards of the first kept step, which know that they are trimmed.
     #[must_use]
     pub fn forget_below(&self, trim: Position) -> Self {
         let index = self.steps.partition_point(|step| step.from <= trim) - 1;
@@ -247,7 +243,7 @@ impl Placement {
         self.stripe_at(position).0
     }
 
-    /// Shard of `position`, and the exclusive end of its run of positions from there.
+    /// Shard of `position`, and the exclusive end of the stripe around it.
     #[must_use]
     pub fn stripe_at(&self, position: Position) -> (ShardId, Position) {
         let index = self.steps.partition_point(|step| step.from <= position) - 1;

@@ -113,12 +113,12 @@ impl IdRun {
     }
 }
 
-/// Ids at consecutive positions.
+/// Ids of records at consecutive positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BoundIds {
     /// The ids. Never empty.
     pub ids: IdRun,
-    /// Whether their positions are no-ops, as no replica had the records.
+    /// Whether these positions are no-ops, because no replica had the records.
     pub is_void: bool,
 }
 
@@ -163,7 +163,7 @@ pub struct Header {
 
 wire_struct! { Header { kind, value } }
 
-/// A user's record or a no-op, encoded from the client to the disk and back. Layout: flags (1
+/// A user's record or a no-op; stays encoded from the client to the disk and back. Layout: flags (1
 /// byte), append time (8), key and headers if flagged, and the payload to the end.
 /// [`from_encoded`](Self::from_encoded) checks it.
 #[derive(Clone, PartialEq, Eq)]
@@ -288,8 +288,8 @@ impl Record {
         self.encoded.len()
     }
 
-    /// Size in memory, in bytes, with [`limits::RECORD_STRUCTURE_BYTES`]. All buffer bounds count
-    /// this.
+    /// Size in memory, in bytes, with [`limits::RECORD_STRUCTURE_BYTES`]. All limits of buffers
+    /// count this size.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.size() + limits::RECORD_STRUCTURE_BYTES

@@ -265,12 +265,13 @@ impl TimeIndex {
         if index == 0 { Position::ZERO } else { self.marks[index - 1].position }
     }
 
-    /// Where to read for records appended at `wall_ms` or later; zero if unknown. Everything below
-    /// was final before, by wall clocks. Slightly older records may lie above.
+    /// Position from which a reader finds the records appended at `wall_ms` or later; zero if
+    /// unknown. By wall clocks, everything below was final before. Slightly older records may lie
+    /// above.
     #[must_use]
     pub fn position_at(&self, wall_ms: u64) -> Position {
         // If a clock was set back, the first mark past the time decides, so that no wanted record
-        // lies below.
+        // lies below it.
         let index = self.marks.iter().position(|mark| mark.wall_ms > wall_ms).unwrap_or(self.marks.len());
         if index == 0 { Position::ZERO } else { self.marks[index - 1].position }
     }
@@ -279,7 +280,8 @@ impl TimeIndex {
 /// A part of a shard's store, and its size on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Bound above its positions. Once everything below is trimmed, the part is superfluous.
+    /// Bound above the part's positions. Once everything below it is trimmed, the part can be
+    /// deleted.
     pub end: Position,
     /// Bytes of files.
     pub bytes: u64,
@@ -292,8 +294,8 @@ wire_struct! { Extent { end, bytes as number } }
 pub struct StoreUse {
     /// Bytes of all files.
     pub bytes: u64,
-    /// Parts in the order of writing, from the first that is not trimmed. Later trimmed parts stay
-    /// until it goes.
+    /// Parts in the order of writing, from the first that is not trimmed. Until its deletion, later
+    /// trimmed parts stay.
     pub extents: Vec<Extent>,
 }
 
@@ -307,7 +309,7 @@ impl StoreUse {
         kept.fold(0, |sum, extent| sum.saturating_add(extent.bytes))
     }
 
-    /// Trimmed bytes that stay because an earlier part is needed.
+    /// Bytes of trimmed parts that stay because an earlier part is needed.
     #[must_use]
     pub fn held_bytes(&self, trim: Position) -> u64 {
         let behind = self.extents.iter().skip_while(|extent| extent.end <= trim);
@@ -333,7 +335,7 @@ pub struct LogClock {
     tenths: u64,
 }
 
-/// Divisor of the elapsed time: the share by which a late clock catches up.
+/// The log's clock advances by at most 1/10 of the elapsed time more, until it has caught up.
 pub const CATCHES_UP: u64 = 10;
 
 impl LogClock {
@@ -362,8 +364,8 @@ impl LogClock {
     }
 }
 
-/// Position up to which a log is trimmed, at most `stable`, and the decisive limit. `now_ms` is the
-/// log's time.
+/// Position up to which a log is trimmed, at most `stable`, and the limit that decides it. `now_ms`
+/// is the log's time.
 #[must_use]
 pub fn trims_to(
     limits: &Retention,
@@ -393,16 +395,16 @@ pub enum Limit {
 
 /// The lowest end of a part above which at most `most` bytes remain.
 ///
-/// A part that holds back the deletion of later parts with lower positions trims no more records
-/// than its own. The kept bytes plus the parts that end at the result exceed the limit, so nothing
-/// is trimmed too early.
+/// An early part with high positions may delay the deletion of later parts. It counts by its own
+/// end, and causes no further trim. The kept bytes plus the parts that end at the result exceed the
+/// limit, so nothing is trimmed too early.
 fn keeps_bytes(most: u64, shards: &[&[Extent]]) -> Position {
     let mut parts: Vec<Extent> = shards.concat();
     parts.sort_unstable_by_key(|part| part.end);
     let mut rest = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.bytes));
     let mut position = Position::ZERO;
     for part in parts {
-        // Parts with the same end as a trimmed part go with it.
+        // Parts with the same end as a trimmed part are trimmed with it.
         if rest <= most && part.end > position {
             break;
         }
@@ -521,7 +523,8 @@ mod tests {
 
     #[test]
     fn a_record_that_got_its_position_late_takes_nothing_with_it() {
-        // Written first, ordered last: all files stay, and the records behind it go one by one.
+        // The first part was written first and ends last: all files stay, and later parts are
+        // trimmed one by one.
         let late: Vec<Extent> =
             [900, 100, 200, 300].map(|end| Extent { end: Position(end), bytes: 50 }).to_vec();
         let trims = |most| keeps_bytes(most, &[&late]).0;

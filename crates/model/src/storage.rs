@@ -32,14 +32,14 @@ impl Run {
     }
 }
 
-/// Ids at consecutive positions, and their records' shard (LazyLog §5.2).
+/// Ids of records at consecutive positions, and the shard of these records (LazyLog §5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ordered {
     /// The ids. Never empty.
     pub ids: IdRun,
     /// The shard, or [`ShardId::NOBODY`].
     pub shard: ShardId,
-    /// Whether no record comes: the positions are no-ops because no replica has the records, or
+    /// Whether the positions get no record: they are no-ops because no replica has the records, or
     /// belong to no shard and stay empty. Invariant: true for [`ShardId::NOBODY`].
     pub is_void: bool,
 }
@@ -80,10 +80,10 @@ impl Wire for Owned {
     }
 }
 
-/// Consecutive positions at which one view has the same records as another.
+/// Consecutive positions at which a view has the same records as an earlier view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rebound {
-    /// The other view.
+    /// The earlier view.
     pub of: ViewNumber,
     /// The first position.
     pub first: Position,
@@ -98,11 +98,11 @@ wire_struct! { Rebound { of, first, count as number } }
 pub struct HardState {
     /// The replica's incarnation.
     pub incarnation: Incarnation,
-    /// The promises of the log.
+    /// The log's configuration.
     pub config: LogConfig,
-    /// Highest claim that fenced the replica, or its view's number.
+    /// Number of the highest claim that fenced the replica, or of its view.
     pub claim: ViewNumber,
-    /// The latest registered view that it knows.
+    /// The latest registered view that the replica knows.
     pub view: Option<View>,
     /// Decides which view's version of a position is valid.
     pub history: ViewHistory,
@@ -110,8 +110,8 @@ pub struct HardState {
 
 wire_struct! { HardState { incarnation, config, claim, view, history } }
 
-/// Positions `from <= position < end` that a replica must copy from another. If empty, it only asks
-/// for the trim point.
+/// Positions `from <= position < end` that a replica must copy from another. With an empty range,
+/// it only asks for the trim point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissingRange {
     /// The first position.
@@ -158,7 +158,7 @@ impl MissingRange {
         Self { from: self.from.max(other.from).min(end), end }
     }
 
-    /// Drops gaps at either end; possibly empty. `gaps` are in order.
+    /// Drops gaps at either end of the range; the result may be empty. `gaps` are in order.
     #[must_use]
     pub fn without(mut self, gaps: impl DoubleEndedIterator<Item = Gap> + Clone) -> Self {
         for gap in gaps.clone() {
@@ -200,11 +200,12 @@ pub enum StorageCommand {
     },
     /// Replaces the hard state.
     Remember(HardState),
-    /// Positions below never change again. No role waits for this write.
+    /// Positions below this one never change again. No role waits for this write.
     Stable(Position),
-    /// Deletes positions below permanently.
+    /// Deletes all positions below this one permanently.
     Trim(Position),
-    /// [`StorageCommand::Remember`] with the missing range, valid until the next such command.
+    /// [`StorageCommand::Remember`] with the missing range, valid until the next command of either
+    /// kind.
     RememberMissing {
         /// The hard state.
         memory: HardState,
@@ -213,8 +214,9 @@ pub enum StorageCommand {
     },
     /// Stores records that have no positions yet. Idempotent.
     Put(Vec<(RecordId, Record)>),
-    /// Gives the positions from `first` on to `runs`, as versions of `view`. This shard's positions
-    /// are bound to records that were put and are not final. Void ones become no-ops.
+    /// Gives the positions from `first` on to `runs`, as versions of `view`. Positions of this
+    /// shard are bound to records that were put and have no final position. Void ones become
+    /// no-ops.
     Order {
         /// The view that pushes them.
         view: ViewNumber,
@@ -223,10 +225,10 @@ pub enum StorageCommand {
         /// Runs of ids that get the positions.
         runs: Vec<Ordered>,
     },
-    /// Owners of the positions from `first` on, as versions of `view`: the rest of a
-    /// [`StorageCommand::Order`] whose records came with [`StorageCommand::Bind`].
+    /// Stores which shards own the positions from `first` on, as versions of `view`. Replaces a
+    /// [`StorageCommand::Order`] if the records came with [`StorageCommand::Bind`].
     Map {
-        /// The view that decides.
+        /// The view that decides the owners.
         view: ViewNumber,
         /// The first position.
         first: Position,
@@ -235,8 +237,8 @@ pub enum StorageCommand {
     },
     /// Records put under these ids will never get a position.
     Discard(IdRun),
-    /// Stored form of a [`StorageCommand::Bind`] whose records partly exist at the same positions
-    /// in other views: the journal does not repeat them. No replica requests it.
+    /// Stored form of a [`StorageCommand::Bind`], if other views have some of its records at the
+    /// same positions: the journal does not repeat those. No replica requests it.
     Rebind {
         /// The view that pushed them.
         view: ViewNumber,
@@ -245,8 +247,8 @@ pub enum StorageCommand {
         /// The other records.
         runs: Vec<Run>,
     },
-    /// Adds marks to the time index, or replaces them. No role waits for this write. Segments are
-    /// sealed at `segment_bytes` or the usual length, if shorter.
+    /// Adds marks to the time index, or replaces all. No role waits for this write. Segments are
+    /// sealed at `segment_bytes`, or at the usual length if shorter.
     Mark {
         /// The marks and the log's time.
         times: TimeIndex,
@@ -279,7 +281,7 @@ pub enum StorageFailure {
     /// No room. The store works again when there is room.
     #[error("the disk is full")]
     Full,
-    /// The named records are missing, because their put failed.
+    /// The named records are missing, because the command that put them failed.
     #[error("the records are not there")]
     Unheld,
     /// The store has stopped permanently.
@@ -288,14 +290,14 @@ pub enum StorageFailure {
 }
 
 /// Range of valid records to read, in order, up to `max_records` and about `max_bytes`, but at
-/// least one. The answer has at most [`limits::READ_SPANS`] spans of empty positions.
+/// least one record. The answer has at most [`limits::READ_SPANS`] spans of empty positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRange {
     /// The first position.
     pub from: Position,
     /// The position after the last.
     pub end: Position,
-    /// Most records.
+    /// Most records in the answer.
     pub max_records: u32,
     /// Bytes after which the read stops, by [`Record::memory`].
     pub max_bytes: u32,
@@ -304,9 +306,9 @@ pub struct ReadRange {
 /// A record at its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// Its position.
+    /// Record position.
     pub position: Position,
-    /// Its id.
+    /// Record id.
     pub id: RecordId,
     /// The appended record.
     pub record: Record,
@@ -314,7 +316,7 @@ pub struct Stored {
 
 wire_struct! { Stored { position, id, record } }
 
-// With the record's frame: position, id, length.
+// A stored record's frame has its position, id and length.
 const _: () = assert!(size_of::<Stored>() + 8 + 24 <= limits::RECORD_STRUCTURE_BYTES);
 
 /// Outcome of a read: all the shard's records in `from..upto`.
@@ -325,12 +327,12 @@ pub struct Found {
     /// Positions of no shard, in order. Spans do not touch.
     pub empty: Vec<Span>,
     /// End of the range, or earlier if a bound or a damaged record stopped the read. If empty
-    /// positions extend beyond the range, their end.
+    /// positions follow the range, the end of those positions.
     pub upto: Position,
 }
 
 impl Found {
-    /// Cuts off the part beyond `end`. Reads pass it only over empty positions.
+    /// Removes the part beyond `end`. A read exceeds its range only by empty positions.
     ///
     /// # Panics
     /// If there is a record at or beyond `end`.
@@ -377,10 +379,10 @@ pub struct ShardRecovery {
     pub put: Vec<IdRun>,
     /// Ids of no-ops at positions not yet final, in order.
     pub void: Vec<IdRun>,
-    /// For each view with stored versions of records or owners, in order: the position after the
-    /// last.
+    /// For each view with stored versions of records or owners, in order: the position after its
+    /// last version.
     pub ends: Vec<(ViewNumber, Position)>,
-    /// Marks of the positions reached over time.
+    /// Index from time to position.
     pub times: TimeIndex,
 }
 

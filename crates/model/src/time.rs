@@ -13,7 +13,7 @@ impl Time {
     /// The arbitrary start.
     pub const ZERO: Self = Self(0);
 
-    /// Time since `earlier`; zero if that is later.
+    /// Time from `earlier` to this instant; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

@@ -20,7 +20,7 @@ impl<K> Default for Timers<K> {
 }
 
 impl<K: Copy + Ord> Timers<K> {
-    /// Replaces the machine's deadline. `None`: no wake-up.
+    /// Replaces the machine's deadline. `None`: the machine needs no wake-up.
     pub fn set(&mut self, machine: K, deadline: Option<Time>) {
         let before = match deadline {
             Some(at) => self.by_machine.insert(machine, at),
@@ -37,8 +37,8 @@ impl<K: Copy + Ord> Timers<K> {
         }
     }
 
-    /// Removes and returns the machines whose deadlines have passed, the earliest first. A machine
-    /// that sets a due deadline again waits for the next call: one round is enough for progress.
+    /// Removes and returns the machines whose deadlines have passed, the earliest first. If a step
+    /// of a returned machine sets a deadline that has passed too, the next call returns it.
     pub fn take_due(&mut self, now: Time) -> Vec<K> {
         let mut due = vec![];
         while let Some((_, machine)) = self.by_time.first().copied().filter(|(at, _)| *at <= now) {

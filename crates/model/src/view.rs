@@ -26,7 +26,8 @@ number! {
     NodeId(u32)
 }
 number! {
-    /// A log. Never reused, even after its deletion or if the register is set back. 0 is no log.
+    /// Number of a log. Never reused, even after its deletion or if the register is set back. 0 is
+    /// no log.
     LogId(u64)
 }
 /// A shard, numbered from 0 within its log.
@@ -88,7 +89,7 @@ impl ViewNumber {
 pub struct Member {
     /// The node that hosts it.
     pub node: NodeId,
-    /// The incarnation that the view names.
+    /// The incarnation that takes part; the view trusts no other.
     pub incarnation: Incarnation,
 }
 
@@ -99,13 +100,13 @@ wire_struct! { Member { node, incarnation } }
 pub struct ShardMembers {
     /// The shard.
     pub shard: ShardId,
-    /// Position at which the shard joined the log. It holds nothing below.
+    /// Position at which the shard joined the log. The shard holds nothing below.
     pub begins: Position,
-    /// Its replicas: the primary, then backups. Never empty.
+    /// Shard replicas: the primary, then backups. Never empty.
     pub replicas: Vec<Member>,
 }
 
-/// Flag in the shard's number: `begins` follows. Older builds reject it.
+/// Flag in the encoded shard number: `begins` follows. Older builds reject it.
 const JOINED: u32 = 1 << 31;
 
 impl Wire for ShardMembers {
@@ -136,20 +137,21 @@ impl ShardMembers {
 /// A shard that a view excludes because none of its replicas answered. Its earlier positions stay
 /// in the log, and returning replicas serve them.
 ///
-/// Invariants: `last` names the shard, and no shard in it is retired. `copies` begins with the
-/// replicas that `last` names.
+/// Invariants: `last` names the shard, and has no retired shards. `copies` begins with the replicas
+/// that `last` names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetiredShard {
     /// The shard. Its number is never reused.
     pub shard: ShardId,
     /// Last view that included the shard.
     pub last: View,
-    /// The shard has no positions from here on.
+    /// The shard has no positions from this one on.
     pub until: Position,
     copies: ShardMembers,
 }
 
-/// Flag in the shard's number: nodes of further copies follow at the end. Older builds reject it.
+/// Flag in the encoded shard number: nodes of further copies follow, as the last field. Older
+/// builds reject it.
 const MORE_COPIES: u32 = 1 << 31;
 
 impl Wire for RetiredShard {
@@ -230,8 +232,8 @@ impl RetiredShard {
         self.last.shard(self.shard).expect("a retired shard was in its last view")
     }
 
-    /// End of the positions that its replicas can serve: `until`, or the start of an accepted gap
-    /// at the end.
+    /// End of the positions that its replicas can serve: `until`, or the start of the gap at the
+    /// end that an operator accepted.
     #[must_use]
     pub fn ends(&self, history: &ViewHistory) -> Position {
         self.given_up(history).map_or(self.until, |gap| gap.from)
@@ -247,7 +249,7 @@ impl RetiredShard {
 /// A numbered configuration of one log (LazyLog §4.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
-    /// Its number.
+    /// View number.
     pub number: ViewNumber,
     /// Sequencing replicas. All must acknowledge an append. Never empty.
     pub sequencers: Vec<Member>,
@@ -259,13 +261,14 @@ pub struct View {
     pub retired: Vec<RetiredShard>,
     /// Which shard holds which position.
     pub placement: Placement,
-    /// Start of the flush: the `ordered` of the replica that the view was recovered from.
+    /// First position that the view flushes (pushes again): the `ordered` of the sequencing replica
+    /// that it was recovered from.
     pub first: Position,
-    /// End of the flush: initial `ordered` and `stable`.
+    /// End of the flush. The view starts with `ordered` and `stable` here.
     pub start: Position,
 }
 
-/// Flag in the number of shards: retired shards follow. Older builds reject it.
+/// Flag in the encoded number of shards: retired shards follow. Older builds reject it.
 const SOME_RETIRED: u32 = 1 << 31;
 
 impl Wire for View {
@@ -290,7 +293,7 @@ impl Wire for View {
 }
 
 impl View {
-    /// A retired shard's last view has no retired shards itself.
+    /// A retired shard's last view has no retired shards itself: `may_retire` is false for it.
     fn decode_members(input: &mut Decoder, may_retire: bool) -> Result<Self, WireError> {
         let (number, sequencers, leader) = (Wire::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
         let count = u32::decode(input)?;
@@ -353,7 +356,7 @@ pub struct Gap {
 wire_struct! { Gap { shard, from, end } }
 
 impl Gap {
-    /// Whether the gap contains the position, if that is the shard's.
+    /// Whether the gap contains the position, provided that the shard owns it.
     #[must_use]
     pub fn contains(&self, position: Position) -> bool {
         self.from <= position && position < self.end
@@ -377,10 +380,11 @@ pub struct ViewHistory {
     reassigned: Vec<(ViewNumber, Position)>,
 }
 
-/// Flag in the number of steps: gaps follow. Older builds reject it.
+/// Flag in the encoded number of steps: gaps follow. Older builds reject it.
 const HAS_GAPS: u32 = 1 << 31;
 
-/// Flag in the number of steps: reassigned positions follow the gaps. Older builds reject it.
+/// Flag in the encoded number of steps: reassigned positions follow the gaps. Older builds reject
+/// it.
 const HAS_REASSIGNED: u32 = 1 << 30;
 
 impl Wire for ViewHistory {
@@ -449,14 +453,15 @@ impl ViewHistory {
         (index > 0).then(|| self.steps[index - 1].0)
     }
 
-    /// Where the view that covers `position` stops deciding: the `first` of the next one.
+    /// The `first` of the view after the one that covers `position`; `None` if that view is the
+    /// latest.
     #[must_use]
     pub fn cover_end(&self, position: Position) -> Option<Position> {
         let index = self.steps.partition_point(|(_, first)| *first <= position);
         self.steps.get(index).map(|(_, first)| *first)
     }
 
-    /// Latest view that decides below `end`, or [`ViewNumber::NONE`].
+    /// Latest view that decides a position below `end`, or [`ViewNumber::NONE`].
     #[must_use]
     pub fn decides_below(&self, end: Position) -> ViewNumber {
         let index = self.steps.partition_point(|(_, first)| *first < end);
@@ -501,8 +506,8 @@ impl ViewHistory {
         self.gaps.insert(index, gap);
     }
 
-    /// Notes that a view begins at `start` after an accepted loss. Positions from there on may have
-    /// been final, and get other records.
+    /// Notes that a view begins at `start` after an accepted loss. Positions from `start` on may
+    /// have been final, and get other records.
     pub fn reassign(&mut self, view: ViewNumber, start: Position) {
         while self.reassigned.last().is_some_and(|(_, earlier)| *earlier >= start) {
             self.reassigned.pop();
@@ -683,7 +688,7 @@ mod tests {
             let view = View { retired: vec![wrong], ..view.clone() };
             assert!(decode_one::<View>(encode_one(&view)).is_err());
         }
-        // Without further copies the encoding is the earlier one.
+        // Without further copies the encoding begins with the bare shard number.
         let mut more = retired(ShardId(0), &view);
         assert_eq!(encode_one(&more)[..4], encode_one(&ShardId(0))[..]);
         [3, 7, 7].into_iter().for_each(|node| more.add_copy(NodeId(node)));

@@ -43,7 +43,7 @@ pub enum WireError {
         field: &'static str,
         /// The number.
         number: u64,
-        /// Its bound.
+        /// Largest value.
         most: u64,
     },
     /// Bytes remain after the value.

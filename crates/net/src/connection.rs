@@ -23,7 +23,7 @@ use crate::writer;
 /// [`CloseReason::Remote`], bytes in flight may be lost in both directions.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CloseReason {
-    /// This side closed it.
+    /// This side closed the connection.
     #[error("this side closed the connection")]
     Local,
     /// The peer closed its sending side.
@@ -209,15 +209,15 @@ impl Sender {
         self.guard.queue.reason()
     }
 
-    /// Waits for [`Self::close_reason`]. Only [`Receiver::receive`] notices actions of the peer:
-    /// call it meanwhile.
+    /// Waits until the connection ends. Only [`Receiver::receive`] notices the peer's actions: call
+    /// it at the same time.
     pub async fn closed(&self) -> CloseReason {
         self.guard.queue.closed().await
     }
 }
 
 fn refusal_chunks(refusal: &Refusal) -> Vec<Bytes> {
-    // A text too long for a frame is dropped.
+    // If the text is too long for a frame, no refusal is sent.
     refusal.chunks().unwrap_or_default()
 }
 
@@ -228,7 +228,7 @@ pub struct Receiver {
     socket: OwnedReadHalf,
     intake: Intake,
     timeout: IdleTimeout,
-    /// Result of every further call.
+    /// Result of each further `receive` once the connection has ended.
     end: Option<Result<(), CloseReason>>,
 }
 
@@ -339,7 +339,7 @@ impl Receiver {
     }
 }
 
-/// Messages do not reset the timer: it compares times when it fires.
+/// Detects a silent peer. Messages do not reset its timer: it compares times when it fires.
 #[derive(Debug)]
 struct IdleTimeout {
     ping_after: Duration,

@@ -1,4 +1,4 @@
-//! Delays sent frames, for benchmarks with distant machines.
+//! Delays sent frames, so that a benchmark on one machine behaves as on distant machines.
 //!
 //! Frames travel independently, so a delay takes no bandwidth. Frames of one connection keep their
 //! order. Handshakes are not delayed.

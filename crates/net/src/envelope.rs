@@ -9,7 +9,7 @@ use crate::frame::{Frame, FrameKind, FrameTooLarge, frame_chunks};
 /// A message with an encoded body, whose type depends on its log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope {
-    /// Its log, from the frame's header.
+    /// Log number, from the frame's header.
     pub log: LogId,
     /// The sender.
     pub from: Endpoint,
@@ -41,8 +41,8 @@ impl Envelope {
     }
 }
 
-/// Encodes a frame; long payloads stay by reference. Frames for one connection may be sent in one
-/// call.
+/// Encodes a message as a frame, without copies of long payloads. Frames for one connection may be
+/// sent in one call.
 ///
 /// # Errors
 /// If the message does not fit into a frame.

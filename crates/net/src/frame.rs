@@ -63,24 +63,24 @@ impl FrameKind {
 /// A received frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Its purpose.
+    /// Purpose of the frame.
     pub kind: FrameKind,
-    /// Its log; 0 if none.
+    /// Log number; 0 if none.
     pub log: LogId,
-    /// Its contents: a slice of the read buffer.
+    /// Contents: a slice of the read buffer.
     pub body: Bytes,
 }
 
 /// Why bytes are not a frame. The connection ends: the next frame's start is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// They do not begin like a frame.
+    /// The bytes do not begin like a frame.
     #[error("the peer does not speak the Seriatim protocol; check the address and the port")]
     BadMagic,
     /// The header has another version.
     #[error("the peer sends frames of version {found}, known is {FRAME_VERSION}; upgrade the older side")]
     UnsupportedVersion {
-        /// Its version.
+        /// Frame version.
         found: u16,
     },
     /// A critical flag is unknown.
@@ -92,7 +92,7 @@ pub enum FrameError {
     /// The kind is unknown.
     #[error("the frame is of unknown kind {kind}; upgrade this side")]
     UnknownKind {
-        /// Its number.
+        /// Kind number.
         kind: u8,
     },
     /// The header announces too long a body. Nothing was allocated for it.
@@ -127,7 +127,7 @@ pub struct FrameTooLarge {
     pub bytes: usize,
 }
 
-/// Encodes a frame with the body that `write` encodes. Long payloads stay by reference.
+/// Encodes a frame with the body that `write` encodes, without copies of long payloads.
 ///
 /// # Errors
 /// If the body is longer than [`MAX_FRAME_BYTES`].
@@ -159,7 +159,7 @@ pub fn frame_chunks(
     Ok(chunks)
 }
 
-/// Copies the chunk if a later one shares its memory.
+/// Writes the header into the first chunk. Copies the chunk if a later one shares its memory.
 fn put_header(first: &mut Bytes, header: &[u8; HEADER_BYTES]) {
     let mut own = std::mem::take(first).try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
     own[..HEADER_BYTES].copy_from_slice(header);
@@ -203,10 +203,10 @@ impl FrameDecoder {
         self.limit = MAX_FRAME_BYTES;
     }
 
-    /// Copies received bytes.
+    /// Copies received bytes into the buffer.
     pub fn feed(&mut self, bytes: &[u8]) {
         if self.buffer.is_empty() {
-            // An exact buffer: a frame kept for long holds no other memory.
+            // The buffer is exact: a frame that is kept for long holds no other memory.
             self.buffer = BytesMut::from(bytes);
         } else {
             self.buffer.extend_from_slice(bytes);
@@ -216,7 +216,7 @@ impl FrameDecoder {
     /// Returns the next frame, if it is complete.
     ///
     /// # Errors
-    /// If the bytes are not a frame, as soon as that is certain.
+    /// If the bytes cannot be a frame.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
         let Some(header) = self.header()? else { return Ok(None) };
         let Some(rest) = self.buffer.get(HEADER_BYTES..HEADER_BYTES + header.body_bytes) else {
@@ -260,8 +260,8 @@ impl FrameDecoder {
         }
     }
 
-    /// With room for one large read. Grows with received bytes, not with the announced length: a
-    /// header alone allocates little.
+    /// The buffer, with room for one large read. It grows with received bytes, not with the
+    /// announced length: a header alone allocates little.
     pub(crate) fn room(&mut self) -> &mut BytesMut {
         let room = self.missing_bytes().min(self.buffer.len()).max(BUSY_READ_BYTES);
         if self.buffer.capacity() - self.buffer.len() < BUSY_READ_BYTES / 4 {

@@ -31,10 +31,10 @@ pub enum HandshakeError {
     /// The peer sent a malformed frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// The frame is not expected here.
+    /// The peer sent a frame of an unexpected kind.
     #[error("the peer sent a {0:?} frame during the handshake; upgrade the older side")]
     Unexpected(FrameKind),
-    /// The frame's contents are malformed.
+    /// The contents of the peer's frame are malformed.
     #[error("the peer's greeting could not be read ({0}); upgrade the older side")]
     Malformed(#[from] WireError),
     /// The peer refused.
@@ -48,7 +48,7 @@ pub enum HandshakeError {
         /// The peer's cluster. A node that names none is refused, too.
         theirs: Option<ClusterId>,
     },
-    /// No common version.
+    /// The two ends support no common version.
     #[error("the peer speaks version {theirs}, this side {ours}; upgrade the older one")]
     VersionUnsupported {
         /// This side's versions.
@@ -64,11 +64,11 @@ pub enum HandshakeError {
     BeatsDiffer {
         /// This node.
         node: NodeId,
-        /// Its heartbeats.
+        /// This node's heartbeats.
         ours: Beats,
         /// The other node.
         caller: NodeId,
-        /// Its heartbeats.
+        /// The other node's heartbeats.
         theirs: Beats,
     },
     /// This side's hello is too long.
@@ -94,7 +94,7 @@ fn wrong_cluster(ours: ClusterId, theirs: Option<ClusterId>) -> String {
 }
 
 impl HandshakeError {
-    /// The refusal for the peer. `None` if it would not understand.
+    /// The refusal to send to the peer. `None` if the peer would not understand it.
     fn refusal(&self) -> Option<Refusal> {
         let code = match self {
             Self::TimedOut(after) => {
@@ -133,17 +133,17 @@ impl HandshakeError {
 /// Identity of the accepting side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Its cluster.
+    /// Cluster id.
     pub cluster: ClusterId,
-    /// Its number.
+    /// Node number.
     pub node: NodeId,
-    /// Incarnation of its process.
+    /// Process incarnation.
     pub incarnation: u64,
-    /// Its versions; [`VersionRange::OURS`] except in tests.
+    /// Supported versions; [`VersionRange::OURS`] except in tests.
     pub versions: VersionRange,
-    /// Its heartbeats.
+    /// Heartbeat settings.
     pub beats: Beats,
-    /// When it started. Nodes that started later must have compatible heartbeats.
+    /// Start time. Nodes that started later must have compatible heartbeats.
     pub started: Instant,
 }
 
@@ -224,8 +224,8 @@ fn check_hello(identity: &Identity, hello: &Hello) -> Result<u16, HandshakeError
     Ok(version)
 }
 
-/// Refuses a younger node with conflicting heartbeats: its settings are the changed ones, and this
-/// node may be needed. An older node may connect; it refuses this one.
+/// Refuses a node that started later with conflicting heartbeats: its settings are the changed
+/// ones, and this node may be needed. A node that started earlier may connect; it refuses this one.
 fn check_beats(identity: &Identity, hello: &Hello) -> Result<(), HandshakeError> {
     let (Caller::Node { id, .. }, Lane::Heartbeats) = (&hello.caller, hello.lane) else { return Ok(()) };
     let Some(Beating { beats: theirs, up_ms }) = hello.beats else { return Ok(()) };
@@ -257,7 +257,7 @@ impl Guest {
         &self.hello
     }
 
-    /// Accepts the caller. `keep` lives as long as the socket.
+    /// Accepts the caller. `keep`, its place among the connections, lives as long as the socket.
     ///
     /// # Errors
     /// If the answer could not be written.
@@ -333,7 +333,7 @@ impl Stranger {
         Ok(self.stream.write_all(&greeting.chunks()?.concat()).await?)
     }
 
-    /// Gives the peer a moment to read the reason.
+    /// Sends the refusal, and gives the peer a moment to read it.
     async fn turn_away(&mut self, error: &HandshakeError) {
         let Some(refusal) = error.refusal() else { return };
         let told = timeout(LINGER_FOR, async {

@@ -1,6 +1,6 @@
 //! The first frames of a connection.
 //!
-//! Every version can read them: fields are only added at the end, and unknown ones are ignored.
+//! Every version can read them: fields are only added at the end, and unknown fields are ignored.
 
 use std::fmt;
 use std::time::Duration;
@@ -58,23 +58,23 @@ impl fmt::Display for VersionRange {
 pub enum Caller {
     /// A node of the cluster.
     Node {
-        /// Its number.
+        /// Node number.
         id: NodeId,
-        /// Incarnation of its process.
+        /// Process incarnation.
         incarnation: u64,
-        /// Its listening address.
+        /// Advertised address.
         advertised: String,
     },
     /// A client.
     Client {
-        /// Its name, for people who look at a node's connections.
+        /// Name, for people who look at a node's connections.
         name: String,
     },
 }
 
 wire_enum! { Caller { 1 => Node { id, incarnation, advertised }, 2 => Client { name } } }
 
-/// Proof of the caller's identity. Reserved: ignored.
+/// Reserved for a proof of the caller's identity; ignored.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential(pub Bytes);
 
@@ -109,7 +109,7 @@ pub struct Beats {
 
 wire_struct! { Beats { every_us as number, missed } }
 
-/// A node's timeout lasts at least this many intervals of any other node.
+/// Least timeout of a node, in heartbeat intervals of any other node.
 const BEARS: u32 = 2;
 
 impl Beats {
@@ -128,7 +128,7 @@ impl Beats {
         self.every().saturating_mul(self.missed)
     }
 
-    /// Whether neither of two healthy nodes suspects the other.
+    /// Whether two healthy nodes with these settings never suspect each other.
     ///
     /// A node hears its heartbeat repeated in the other's next one, so two answers are at most one
     /// interval of each node apart. A timeout of twice either interval is never shorter.
@@ -150,9 +150,9 @@ impl fmt::Display for Beats {
 /// Heartbeats of a connecting node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beating {
-    /// Its settings.
+    /// Heartbeat settings.
     pub beats: Beats,
-    /// Milliseconds since its start.
+    /// Milliseconds since the node's start.
     pub up_ms: u64,
 }
 
@@ -161,17 +161,17 @@ wire_struct! { Beating { beats, up_ms } }
 /// First frame of the connecting side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Its versions.
+    /// Supported versions.
     pub versions: VersionRange,
     /// The requested cluster. `None`: any. A node always names one.
     pub cluster: Option<ClusterId>,
     /// The caller.
     pub caller: Caller,
-    /// Room for a proof of its identity.
+    /// Reserved for a proof of the caller's identity.
     pub credential: Option<Credential>,
-    /// Purpose of the connection. Since version 2; earlier Hellos ended here.
+    /// Purpose of the connection. Frames of version 1 end before this field.
     pub lane: Lane,
-    /// A node's heartbeats. Earlier Hellos ended here; a client's does, but for one byte.
+    /// A node's heartbeats; clients have none. Frames of earlier versions end before this field.
     pub beats: Option<Beating>,
 }
 
@@ -254,11 +254,11 @@ impl Hello {
 pub struct Welcome {
     /// The common version.
     pub version: u16,
-    /// Its cluster.
+    /// Cluster id.
     pub cluster: ClusterId,
-    /// Its number.
+    /// Node number.
     pub node: NodeId,
-    /// Incarnation of its process.
+    /// Process incarnation.
     pub node_incarnation: u64,
 }
 
@@ -313,9 +313,9 @@ impl Wire for RefusalCode {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the peer refused: {text}")]
 pub struct Refusal {
-    /// For programs.
+    /// The reason, for programs.
     pub code: RefusalCode,
-    /// For people: the fault and the remedy.
+    /// The fault and the remedy, for people.
     pub text: String,
 }
 

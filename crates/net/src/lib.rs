@@ -5,8 +5,8 @@
 //!
 //! ```text
 //!  send(chunks) ─► queue, bounded in bytes ─► writer task: drains all, one vectored write ─► socket
-//!                    ▲ Pong, Ping, Refusal
-//!  receive()    ◄─ frames of one read ◄────── decoder: slices of what was read ◄──────────── socket
+//!                     ▲ Pong, Ping, Refusal
+//!  receive()    ◄─ frames of one read ◄────── decoder: slices of the read buffer ◄────────── socket
 //! ```
 //!
 //! - [`frame`]: header and decoder, without I/O.
@@ -15,7 +15,7 @@
 //! - [`connection`], with `intake`, `queue` and `writer`: a connection in use.
 //! - [`links`], `watch`: connections to a cluster's nodes.
 //! - [`listener`]: accepts connections.
-//! - [`limits`]: their limits.
+//! - [`limits`]: limits of connections and listeners.
 //! - [`timer`], [`delay`]: precise waits, and delays for benchmarks.
 //!
 //! Architecture invariants: this crate decides nothing about a protocol, and retransmits nothing.

@@ -44,10 +44,10 @@ pub const MAX_CLIENTS: usize = 10_000;
 /// Most connections from nodes, counted apart: clients cannot keep nodes out.
 pub const MAX_NODE_CONNECTIONS: usize = 512;
 
-/// Most concurrent handshakes; a further caller ends the oldest.
+/// Most concurrent handshakes; a further caller ends the oldest handshake.
 pub const MAX_HANDSHAKES: usize = 256;
 
-/// Most queued accepted connections.
+/// Most accepted connections that wait for the listener's owner.
 pub const MAX_WAITING_CONNECTIONS: usize = 64;
 
 /// Read size of a quiet connection, into its thread's shared buffer.
@@ -64,7 +64,7 @@ pub(crate) const COALESCED_BYTES: usize = 64 << 10;
 /// Most chunks per vectored write.
 pub(crate) const WRITE_CHUNKS: usize = 64;
 
-/// The sender itself writes up to this size, if nothing is queued.
+/// Largest send, in bytes, that the caller's task writes itself if nothing is queued.
 pub(crate) const WRITE_THROUGH_BYTES: usize = 64 << 10;
 
 /// Most bytes per vectored write, unless a single chunk is larger.
@@ -84,7 +84,7 @@ const _: () = {
 pub struct ConnectionOptions {
     /// See [`QUEUE_BYTES`].
     pub queue_bytes: usize,
-    /// Also counts this connection's queued bytes.
+    /// Common count of several connections' queued bytes, with this one's.
     pub together: Option<Together>,
     /// See [`HANDSHAKE_FOR`].
     pub handshake_for: Duration,

@@ -15,7 +15,7 @@ use crate::hello::{Hello, RefusalCode};
 use crate::limits::ConnectionOptions;
 use crate::watch::{Due, Watch};
 
-/// Most bytes queued for a connection being made. Further ones are dropped; askers retransmit.
+/// Most bytes queued for a connection being made. Further frames are dropped; askers retransmit.
 const WAITING_BYTES: usize = 32 << 20;
 /// Pause after a failed attempt.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
@@ -49,9 +49,9 @@ pub enum LinkEvent {
 /// One connection per node, made at the first send.
 ///
 /// Messages may be lost with a connection: a sender that needs an answer retransmits. If nothing
-/// arrives after a message, the links [look](Self::look) after the connection and make a second
-/// one; the first of the two to carry a message stays. Attempts to one node run one at a time, ever
-/// more rarely.
+/// arrives after a message, [`look`](Self::look) probes the connection, then makes a second one;
+/// the first of the two to carry a message stays. Attempts to one node run one at a time, ever more
+/// rarely.
 #[derive(Debug)]
 pub struct Links {
     hello: Hello,
@@ -73,7 +73,7 @@ struct Up {
     sender: Sender,
     receiving: AbortHandle,
     watch: Watch,
-    /// Whether a replacement is being made.
+    /// Whether a second connection is being made.
     has_rival: bool,
 }
 
@@ -89,7 +89,7 @@ impl Links {
         match self.links.get_mut(&node) {
             Some(Link::Up(up)) => {
                 up.watch.sends(Instant::now(), up.sender.heard_at());
-                // If it is closed, the event of its end follows.
+                // If the connection is closed, `LinkEvent::Down` follows.
                 let _ = up.sender.send(frames);
             }
             Some(Link::Connecting { waiting, bytes }) => {
@@ -222,7 +222,7 @@ impl Up {
         self.receiving.abort();
     }
 
-    /// Returns whether this connection was replaced.
+    /// Decides between this connection and a second one. Returns whether the second replaces it.
     fn meets_rival(
         &mut self,
         outcome: Result<Box<Connected>, Unlinked>,
@@ -248,7 +248,7 @@ async fn dial(
         Ok(connected) if connected.welcome.node == node => Ok(Box::new(connected)),
         // Another node has taken over the address.
         Ok(connected) => Err(format!("node {} answers at {address}", connected.welcome.node).into()),
-        // The caller's report names the address.
+        // The address is left out: the report of this failure names it.
         Err(ConnectError::Unreachable { source, .. }) => Err(source.to_string().into()),
         Err(ConnectError::Handshake { source: HandshakeError::Refused(refusal), .. }) => {
             Err(Unlinked { cause: refusal.to_string(), refusal: Some(refusal.code) })

@@ -26,16 +26,16 @@ const REST: Duration = Duration::from_millis(50);
 /// Why an address cannot be bound.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Another process has it.
+    /// Another process has the port.
     #[error("port {} on {} is in use by another process; choose another", .0.port(), .0.ip())]
     InUse(SocketAddr),
     /// This process has no permission.
     #[error("no permission to listen on {0}; choose a port from 1024 up")]
     Denied(SocketAddr),
-    /// It is not an address of this machine.
+    /// The host is not an address of this machine.
     #[error("{} is not an address of this machine; choose another", .0.ip())]
     NotLocal(SocketAddr),
-    /// It is malformed, or its name is unknown.
+    /// The address is malformed, or its name is unknown.
     #[error("cannot listen on '{address}': {source}; give HOST:PORT")]
     BadAddress {
         /// The address.
@@ -64,7 +64,7 @@ pub struct ListenOptions {
     pub max_handshakes: usize,
     /// See [`CLIENTS_QUEUE_BYTES`], which the owner of the connections enforces.
     pub clients_queue_bytes: usize,
-    /// Queued bytes of all clients.
+    /// Count of the queued bytes of all clients.
     pub clients_together: Together,
     /// Clients are accepted at once, but their connections wait until this becomes true. `None`: no
     /// wait.
@@ -103,7 +103,7 @@ pub struct Accepted {
 /// A caller that was refused.
 #[derive(Debug)]
 pub struct Refused {
-    /// Its address.
+    /// Caller address.
     pub address: SocketAddr,
     /// The cause.
     pub cause: HandshakeError,
@@ -185,8 +185,8 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Refused callers from now on; `None` at further calls. Untaken ones are dropped. Callers that
-    /// left or said nothing are not reported.
+    /// Callers that are refused from now on; `None` at further calls. While the channel is full,
+    /// reports are dropped. Callers that left or said nothing are not reported.
     pub fn take_refused(&mut self) -> Option<mpsc::Receiver<Refused>> {
         self.refused.take()
     }
@@ -207,7 +207,8 @@ async fn accept_all(socket: TcpListener, door: Arc<Door>, max_handshakes: usize)
     loop {
         let (stream, address) = accept(&socket).await;
         handshakes.retain(|handshake| !handshake.is_closed());
-        // A greeting takes no time: silent callers must not keep others out.
+        // End the oldest handshake: a greeting takes no time, and silent callers must not keep
+        // others out.
         if handshakes.len() >= max_handshakes {
             handshakes.pop_front();
         }
@@ -216,7 +217,7 @@ async fn accept_all(socket: TcpListener, door: Arc<Door>, max_handshakes: usize)
         let door = Arc::clone(&door);
         tokio::spawn(async move {
             tokio::select! {
-                // The caller has the reason.
+                // `admit` has sent the reason to the caller.
                 outcome = door.admit(stream, address) => {
                     outcome.err().into_iter().for_each(|cause| door.tell(address, cause));
                 }
@@ -252,7 +253,7 @@ impl Door {
     /// Reports a refused caller, unless it left or said nothing.
     fn tell(&self, address: SocketAddr, cause: HandshakeError) {
         if !matches!(cause, HandshakeError::Closed | HandshakeError::TimedOut(_) | HandshakeError::Io(_)) {
-            // Of very many, some suffice.
+            // If the channel is full, some reports of very many suffice.
             let _ = self.turned_away.try_send(Refused { address, cause });
         }
     }
@@ -286,7 +287,7 @@ impl Door {
     }
 }
 
-/// Closing a connection's socket frees its place.
+/// Places for connections of one kind. Closing a connection's socket frees its place.
 struct Room {
     places: Arc<Semaphore>,
     size: usize,

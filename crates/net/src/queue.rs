@@ -37,10 +37,11 @@ struct State {
     way: Option<Way<Vec<Bytes>>>,
     /// `None` once the writer has ended.
     socket: Option<Arc<OwnedWriteHalf>>,
-    /// Whether the writer has unwritten chunks.
+    /// Whether the writer has taken chunks that are not yet written.
     in_hand: bool,
     stage: Stage,
-    /// To write; flags, so that a flood of pings does not lengthen the queue.
+    /// Whether to write a ping; like `pong` a flag, so that a flood of pings does not lengthen the
+    /// queue.
     ping: bool,
     pong: bool,
     /// Whether no task reads from the socket any more.
@@ -89,11 +90,11 @@ fn rest(chunks: Vec<Bytes>, mut written: usize) -> Vec<Bytes> {
 
 enum Taken<'a> {
     Something,
-    /// Nothing at present.
+    /// No chunk at present.
     NothingYet,
-    /// Nothing before this instant, except urgent frames.
+    /// No chunk before this instant, except urgent frames.
     NothingBefore(Instant, &'a Timer),
-    /// Nothing any more.
+    /// No chunk any more.
     Nothing,
 }
 
@@ -118,7 +119,7 @@ pub(crate) struct Queue {
     together: Option<Together>,
     delay: Option<DelayLine>,
     started: Instant,
-    /// Last arrival, in nanoseconds after `started`.
+    /// Time of the last arrival, in nanoseconds after `started`.
     heard: AtomicU64,
     reason: OnceLock<CloseReason>,
     work: Notify,
@@ -185,7 +186,7 @@ impl Queue {
             return Ok(());
         }
         let chunks = if written == 0 { chunks } else { rest(chunks, written) };
-        // A writer that waits for earlier chunks needs no signal.
+        // The writer needs no signal while it waits for earlier chunks in the delay line.
         let is_waited_for = state.way.as_ref().is_some_and(|way| way.next_at().is_some());
         self.append(&mut state, chunks);
         drop(state);
@@ -260,7 +261,7 @@ impl Queue {
         self.notify();
     }
 
-    /// Records a reason without closing: the peer sends no more, but may read.
+    /// Notes a reason without closing: the peer sends no more, but may read.
     pub(crate) fn note(&self, reason: CloseReason) {
         let _ = self.reason.set(reason);
         self.changed.notify_waiters();
@@ -357,7 +358,7 @@ impl Queue {
     async fn until<T>(&self, check: impl Fn() -> Option<T>) -> T {
         let mut changed = pin!(self.changed.notified());
         loop {
-            // Enabled before the check: no change between the two is missed.
+            // Register for a change before the check: no change between the two is missed.
             changed.as_mut().enable();
             if let Some(value) = check() {
                 return value;

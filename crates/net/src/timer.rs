@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// Most time by which tasks are woken early, and so the longest spin.
 const MAX_LEAD_NS: u64 = 100_000;
-/// Step of an adaptation.
+/// Change of the lead in one adaptation.
 const LEAD_STEP_NS: u64 = 500;
 
 /// Wakes tasks at instants. Clones share one thread, which ends with the last.
@@ -38,7 +38,7 @@ impl Drop for Guard {
 }
 
 impl Timer {
-    /// Starts its thread.
+    /// Starts the timer's thread.
     ///
     /// # Errors
     /// If the operating system provides none.
@@ -96,11 +96,11 @@ impl Lead {
     }
 }
 
-/// A task that stopped waiting is woken without effect.
+/// Tasks to wake. A task that stopped waiting is woken without effect.
 #[derive(Debug, Default)]
 struct Alarms {
     state: Mutex<State>,
-    /// Signals another first alarm, or the end.
+    /// Signals a new earliest alarm, or the end.
     changed: Condvar,
 }
 
@@ -183,7 +183,7 @@ mod tests {
     async fn nobody_is_woken_early_and_everybody_in_the_end() {
         let timer = Timer::start().unwrap();
         let start = Instant::now();
-        // Later ones first, so that each of the others becomes the first alarm.
+        // The latest first, so that each further one becomes the earliest alarm.
         let waits = (0..20_u32).rev().map(|number| {
             let (timer, at) = (timer.clone(), start + number * Duration::from_micros(500));
             tokio::spawn(async move {

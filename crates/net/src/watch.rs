@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Least and most time from an unanswered message to a probe. Peers answer probes at once, even
 /// with a slow disk.
 const PROBE_AFTER: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(1));
-/// Multiple of the recent response time until a probe.
+/// Time until a probe, as a multiple of the recent response time.
 const PROBE_TIMES: u32 = 4;
 /// Time from an unanswered probe to a second connection; doubles without success, up to the second
 /// value.
@@ -27,7 +27,7 @@ pub(crate) enum Due {
 pub(crate) struct Watch {
     /// Sending time of the first unanswered message. `None`: no answer is due.
     owed_since: Option<Instant>,
-    /// Last probe, or last second connection, since then.
+    /// Time of the last probe or second connection since `owed_since`.
     probed_at: Option<Instant>,
     /// Moving average of response times.
     response: Duration,
@@ -47,7 +47,7 @@ impl Watch {
         self.owed_since.get_or_insert(now);
     }
 
-    /// The last arrival was at `heard_at`.
+    /// The action that is due. `heard_at` is the time of the last arrival.
     pub(crate) fn look(&mut self, now: Instant, heard_at: Instant) -> Due {
         self.hears(heard_at);
         if self.deadline().is_none_or(|at| now < at) {
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(next.look(start + ms(1900), start - ms(1)), Due::Probe);
         assert_eq!(next.look(start + ms(4899), start - ms(1)), Due::Nothing);
         assert_eq!(next.look(start + ms(4900), start - ms(1)), Due::Replace);
-        // An answer resets the time.
+        // An answer resets `replace_after`.
         next.sends(start + ms(5000), start + ms(4950));
         assert_eq!(next.look(start + ms(6000), start + ms(4950)), Due::Probe);
         assert_eq!(next.look(start + ms(7500), start + ms(4950)), Due::Replace);

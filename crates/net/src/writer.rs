@@ -33,7 +33,7 @@ pub(crate) async fn run(queue: Arc<Queue>, socket: Arc<OwnedWriteHalf>, flush_fo
         Ok(()) => queue.finish(),
         Err(reason) => queue.end(reason),
     }
-    // A failure means that the peer is gone already.
+    // The call fails if the peer is gone already.
     let socket: &TcpStream = (*socket).as_ref();
     let _ = rustix::net::shutdown(socket, Shutdown::Write);
     if timeout(flush_for, queue.unread()).await.is_err() {
@@ -93,7 +93,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// False if nothing is left.
+    /// Fills `offered` from `waiting`. False if nothing is left.
     fn top_up(&mut self) -> bool {
         while self.offered.len() < WRITE_CHUNKS && self.offered_bytes < WRITE_BYTES {
             let Some(chunk) = self.next_chunk() else { break };
@@ -103,7 +103,7 @@ impl Batch {
         !self.offered.is_empty()
     }
 
-    /// Joins short chunks.
+    /// The next chunk, joined from short ones.
     fn next_chunk(&mut self) -> Option<Bytes> {
         let (mut count, mut bytes) = (0, 0);
         for chunk in self.waiting.iter().take_while(|chunk| chunk.len() < COALESCE_BELOW_BYTES) {
@@ -140,7 +140,7 @@ impl Batch {
         }
     }
 
-    /// Frees the memory of a burst: short sends do not come here.
+    /// Frees the memory of a burst. Short sends do not use the batch.
     fn rest(&mut self) {
         *self = Self::default();
     }

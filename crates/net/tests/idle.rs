@@ -13,8 +13,8 @@ use seriatim_net::{
 const PAIRS: usize = 100;
 const ROUNDS: usize = 3;
 
-/// Limit per end: writer task, registration with the runtime, allocator slack. Measured: 2 to 3
-/// KiB. A read buffer is far larger.
+/// Limit per end of a connection: writer task, registration with the runtime, allocator slack.
+/// Measured: 2 to 3 KiB. A read buffer is far larger.
 const MAX_BYTES_PER_END: usize = 10 << 10;
 
 fn resident_bytes() -> usize {
@@ -61,7 +61,7 @@ async fn open(pairs: usize) -> Vec<(Connection, Connection)> {
 #[tokio::test]
 async fn an_idle_connection_is_small_even_after_a_burst() {
     let (short, long) = (Bytes::from(vec![1; 100]), Bytes::from(vec![1; 1 << 20]));
-    // Memory that the process takes once.
+    // Cause the allocations that the process makes once.
     let mut first = open(2).await;
     exchange(&mut first, &long).await;
     quiesce(&mut first).await;

@@ -42,7 +42,7 @@ const CLIENTS: u64 = 4;
 /// Commands between two checkpoints.
 const COMMANDS_PER_CHECKPOINT: u64 = 10_000;
 
-/// Idle commands that follow.
+/// Commands without records that follow the last batch.
 const IDLE_COMMANDS: u64 = 50_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +181,7 @@ fn make(dir: &Path, shape: Shape, records: u64, batch: u64) {
     }
     let mut checkpoint = Bytes::new();
     for _ in 0..3 {
-        // Idle commands rewrite the rest.
+        // Idle commands let the store rewrite the remaining binding logs.
         for _ in 0..IDLE_COMMANDS {
             store.execute(&StorageCommand::Trim(Position(0))).expect("nothing is written");
         }

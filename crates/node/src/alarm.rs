@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use seriatim_net::Timer;
 
-/// Nearer instants need a thread: the runtime's timers are precise to 1 ms, and a log may be
-/// ordered ten times in that.
+/// A deadline that is nearer needs a thread: the runtime's timers are precise to 1 ms, and a log
+/// may be ordered ten times in that time.
 const NEAR: Duration = Duration::from_millis(2);
 
-/// Waits until `at` with the runtime's precision; forever if `None`. Cancel safe.
+/// Waits until `at`, with the precision of the runtime's timers; forever if `None`. Cancel safe.
 pub(crate) async fn until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at.into()).await,
@@ -16,7 +16,7 @@ pub(crate) async fn until(at: Option<Instant>) {
     }
 }
 
-/// Starts its thread at first need: most logs need none.
+/// A precise timer. Its thread starts at first need: most logs need none.
 #[derive(Debug, Default)]
 pub(crate) struct Alarm {
     timer: Option<Timer>,

@@ -13,7 +13,8 @@ use seriatim_net::{SendError, Sender, Together};
 /// others need the memory.
 pub(crate) struct Crowd {
     senders: BTreeMap<Peer, Sender>,
-    /// Connections of departed clients with queued bytes. They count, and are abandoned first.
+    /// Connections of departed clients with queued bytes, which count too. They are abandoned
+    /// first.
     left: Vec<Sender>,
     together: Together,
     most: usize,
@@ -32,7 +33,7 @@ impl Crowd {
     pub(crate) fn leave(&mut self, peer: Peer) {
         self.left.retain(|sender| sender.queued_bytes() > 0);
         if let Some(sender) = self.senders.remove(&peer) {
-            // It sends nothing more, but may still read its queue.
+            // The client sends nothing more, but may still read its queue.
             sender.close();
             self.left.push(sender);
         }
@@ -41,7 +42,8 @@ impl Crowd {
     pub(crate) fn send(&mut self, peer: Peer, frames: Vec<Bytes>) {
         let Some(sender) = self.senders.get(&peer) else { return };
         if let Err(SendError::Overloaded { .. }) = sender.send(frames) {
-            // The client does not read its answers: better no connection than an endless queue.
+            // The client does not read its answers: close its connection rather than let its queue
+            // grow.
             sender.close();
         }
         while self.together.queued_bytes() > self.most {
@@ -53,7 +55,7 @@ impl Crowd {
     }
 }
 
-/// `None` if all queues are empty.
+/// The longest queue's sender; `None` if all are empty.
 fn largest<'a>(senders: impl IntoIterator<Item = &'a Sender>) -> Option<&'a Sender> {
     let waiting = senders.into_iter().filter(|sender| sender.queued_bytes() > 0);
     waiting.max_by_key(|sender| sender.queued_bytes())

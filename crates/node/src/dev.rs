@@ -26,11 +26,11 @@ pub struct DevOptions {
     /// Listening address of the first node, `host:port`; port 0 takes a free port. Other nodes take
     /// free ports.
     pub listen: String,
-    /// Number of nodes. `None`: as before, or 3 for a new cluster.
+    /// Number of nodes. `None`: the number of the existing cluster, or 3 for a new one.
     pub nodes: Option<u32>,
     /// Options of all nodes.
     pub run: NodeOptions,
-    /// Options of single nodes, instead of `run`.
+    /// Options of single nodes, which replace `run` for these nodes.
     pub run_of: BTreeMap<NodeId, NodeOptions>,
 }
 
@@ -48,13 +48,14 @@ impl DevOptions {
     }
 }
 
-/// A running cluster. Dropping it is like killing it.
+/// A running cluster. Dropping the value kills the nodes: unwritten data is lost.
 #[derive(Debug)]
 pub struct Dev {
     nodes: Vec<Node>,
     options: DevOptions,
     identity: ClusterIdentity,
-    /// False until all nodes know each other: a log created earlier would have too few replicas.
+    /// False until all nodes know each other; clients wait. A log created earlier would have too
+    /// few replicas.
     serves_clients: watch::Sender<bool>,
 }
 
@@ -72,7 +73,7 @@ impl Dev {
     /// # Errors
     /// As [`Dev::start`].
     pub async fn start_told(options: DevOptions, awaits: &watch::Sender<Awaits>) -> Result<Self, StartError> {
-        // Bind first: a failed start must leave no new data directory.
+        // Bind the port first: a failed start must leave no new data directory.
         let mut listeners = vec![occupied::bind(&options.listen, awaits).await?];
         DataDirectoryError::check(&options.data)?;
         let identity = ClusterIdentity::open(&options.data, options.nodes, random())?;
@@ -94,7 +95,7 @@ impl Dev {
         Ok(cluster)
     }
 
-    /// Node 1 has the register.
+    /// Starts the next node; node 1 has the register.
     async fn start_next(
         &mut self,
         first: SocketAddr,
@@ -145,7 +146,7 @@ impl Dev {
     /// joined.
     ///
     /// # Errors
-    /// If one cannot run. Earlier ones keep running.
+    /// If a node cannot run. Earlier ones keep running.
     pub async fn restart_killed(&mut self) -> Result<(), StartError> {
         let (first, awaits) = (self.address(), watch::Sender::new(Awaits::Nothing));
         while self.nodes.len() < self.identity.nodes as usize {
@@ -177,7 +178,7 @@ impl Dev {
     }
 }
 
-/// A free port at the same address.
+/// Binds a free port at the IP address of `first`.
 async fn beside(first: SocketAddr) -> Result<Listener, StartError> {
     Ok(Listener::bind(&SocketAddr::new(first.ip(), 0).to_string()).await?)
 }

@@ -25,8 +25,8 @@ use root::{Root, check_name, directory};
 /// Most files kept open.
 const MAX_OPEN_FILES: usize = 512;
 
-/// One disk keeps one in `SHARE` of the process's file descriptors: other disks and connections
-/// need some too.
+/// One disk keeps at most one in `SHARE` of the process's file descriptors open: other disks and
+/// connections need descriptors too.
 const SHARE: u64 = 8;
 
 /// Files kept open even under a lower descriptor limit.
@@ -50,7 +50,7 @@ pub enum DataDirectoryError {
     NoTarget {
         /// The link.
         path: PathBuf,
-        /// Its target.
+        /// Link target.
         target: PathBuf,
     },
     /// The user may not write to the directory, or to its nearest existing parent.
@@ -65,7 +65,7 @@ pub enum DataDirectoryError {
         /// Number of this process's user.
         user: u32,
     },
-    /// Its file system is mounted read-only.
+    /// The file system is mounted read-only.
     #[error("{} is on a read-only file system; mount that for writing, or give another directory", .0.display())]
     ReadOnly(PathBuf),
     /// The operating system refused.
@@ -96,7 +96,7 @@ impl DataDirectoryError {
             return Err(Self::NoTarget { path: path.to_owned(), target });
         }
         let existing = path.ancestors().find(|above| !is_absent(above));
-        // A relative path may have no existing ancestor.
+        // A relative path may have no existing ancestor: use the working directory.
         let existing = existing.unwrap_or(Path::new("."));
         if existing.metadata().is_ok_and(|found| !found.is_dir()) {
             return Err(Self::io(path, io::ErrorKind::NotADirectory.into()));
@@ -112,13 +112,13 @@ impl DataDirectoryError {
 /// A data directory, locked by this process while this value lives.
 ///
 /// Writes gather in memory, at most 32 MiB per disk. A thread passes them to the operating system,
-/// usually within 10 ms, and starts their writeback. File creation is deferred likewise. A killed
-/// process loses writes not yet passed on. Writers wait only while 32 MiB are buffered. An unnamed
-/// file reserves room for buffered writes, so that a full disk rejects the write itself. If a
-/// buffered write fails nevertheless, each later use of the file fails.
+/// usually within 10 ms, and starts their writeback. It also makes new files. A killed process
+/// loses writes not yet passed on. Writers wait only while 32 MiB are buffered. An unnamed file
+/// reserves room for buffered writes, so that a full disk rejects the write itself. If a buffered
+/// write fails nevertheless, each later use of the file fails.
 ///
-/// A known directory is never made a second time. Once a directory disappears, or [`Disk::verify`]
-/// or [`Disk::sync`] finds that a name leads elsewhere, each later use fails.
+/// A directory that existed is never made a second time. If it disappears, or [`Disk::verify`] or
+/// [`Disk::sync`] finds that a name leads elsewhere, each later use fails.
 #[derive(Debug)]
 pub struct RealDisk {
     root: Arc<Root>,
@@ -130,7 +130,7 @@ pub struct RealDisk {
 impl Drop for RealDisk {
     fn drop(&mut self) {
         for handle in self.handles().open.values() {
-            // No caller is left to receive an error.
+            // Ignore the error: no caller is left to receive it.
             let _ = handle.file.flush();
         }
         self.behind.end();
@@ -138,7 +138,7 @@ impl Drop for RealDisk {
     }
 }
 
-/// `None`: no limit.
+/// Most open files of a disk. `allowed` is the process's limit; `None`: no limit.
 fn most_open(allowed: Option<u64>) -> usize {
     let share =
         allowed.map_or(MAX_OPEN_FILES, |allowed| usize::try_from(allowed / SHARE).unwrap_or(usize::MAX));
@@ -155,7 +155,7 @@ struct Handles {
     uses: u64,
     /// Names being removed or renamed. No file at or below them is opened.
     going: Vec<String>,
-    /// Completed removals and renames. A change reveals a removal during an open.
+    /// Counts completed removals and renames. A change during an open reveals a removal.
     gone: u64,
     /// Last file that [`Disk::verify`] checked.
     verified: String,
@@ -164,7 +164,7 @@ struct Handles {
 #[derive(Debug)]
 struct Handle {
     file: Arc<OpenFile>,
-    /// Rises with every use: the least recently used file closes first.
+    /// Number of the last use: the file with the lowest closes first.
     used: u64,
     name_is_durable: bool,
 }
@@ -212,13 +212,14 @@ impl RealDisk {
                 }
                 handles.gone
             };
-            // Without the lock: others must not wait for the disk. The first of two opens counts.
+            // Open the file without the lock: other threads must not wait for the disk. Of two
+            // opens, the first counts.
             let opened = Arc::new(OpenFile::open(&self.root, name, Arc::clone(&self.behind))?);
             let mut handles = self.handles();
             if let Some(file) = handles.get(name) {
                 return Ok(file);
             }
-            // It may have been removed meanwhile.
+            // If the file was removed in the meantime, keep no handle.
             if handles.gone == gone && !handles.is_going(name) {
                 handles.put(name, &opened);
                 return Ok(opened);
@@ -226,7 +227,7 @@ impl RealDisk {
         }
     }
 
-    /// Closes `names` and everything below them during `change`.
+    /// Runs `change` while `names`, and all files below them, are closed.
     fn let_go<T>(
         &self,
         names: &[String],
@@ -239,7 +240,6 @@ impl RealDisk {
         outcome
     }
 
-    /// Whether `file` is still open under this name.
     fn is_open(&self, name: &str, file: &Arc<OpenFile>) -> bool {
         self.handles().open.get(name).is_some_and(|handle| Arc::ptr_eq(&handle.file, file))
     }
@@ -302,7 +302,7 @@ impl Handles {
         self.going.iter().any(|going| going == name || is_within(going, name))
     }
 
-    /// Nothing of `names` can be opened until `closed`.
+    /// Closes `names` and everything below, which cannot be opened until `closed`.
     fn close(&mut self, names: &[String]) -> Vec<Arc<OpenFile>> {
         self.going.extend_from_slice(names);
         let mut closed = vec![];
@@ -400,7 +400,7 @@ impl Disk for RealDisk {
                 handle.name_is_durable = true;
             }
         }
-        // A restart must find the bytes under this name.
+        // Fail if a restart would not find the bytes under this name.
         match file.has_its_name() {
             true => Ok(()),
             false if self.is_open(name, &file) => Err(self.root.lose(name)),
@@ -473,7 +473,7 @@ mod tests {
         disk.create("file").unwrap();
         disk.write_at("file", 0, &[Bytes::from_static(b"before")]).unwrap();
         disk.sync("file").unwrap();
-        // As during another thread's sync: the handle is still open.
+        // Remove the file while its handle is open, as during another thread's sync.
         std::fs::remove_file(dir.path().join("file")).unwrap();
         disk.create("file").unwrap();
         disk.write_at("file", 0, &[Bytes::from_static(b"after")]).unwrap();

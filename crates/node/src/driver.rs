@@ -23,22 +23,22 @@ use crate::syncer::Syncer;
 use crate::usage::Meter;
 use crate::vitals::{Stage, Vitals};
 
-/// Most arrivals per drain.
+/// Most arrivals per drain of the inboxes.
 const DRAIN: usize = 256;
 
-/// Longest drain: the node's answers wait no longer.
+/// Longest drain of the inboxes: the node's answers wait no longer.
 const DRAIN_FOR: Duration = Duration::from_millis(2);
 
-/// Records after which a turn stops reading for readers. It also stops after [`DRAIN_FOR`], or at
-/// an arrival.
+/// Number of records after which a turn reads no more for subscriptions. It also stops after
+/// [`DRAIN_FOR`], or when an input arrives.
 const SERVED: usize = 8192;
 
-/// Messages that gather within a drain before they are sent. Each may be as long as a read's
-/// answer: a connection's full queue must reject them before the host makes more.
+/// Most messages that wait within a drain before the driver sends them. Each may be as long as a
+/// read's answer: a connection's full queue must reject them before the host makes more.
 const SENDS: usize = 64;
 
-/// With conflicting heartbeat settings a node stops in its first 10 s: its operator is present, and
-/// its logs still exclude it. Later it only warns.
+/// A node with heartbeat settings that conflict with another node's stops within its first 10 s:
+/// its operator is present, and its logs still exclude it. Later it only warns.
 const STARTING_FOR: Duration = Duration::from_secs(10);
 
 pub(crate) enum Arrival {
@@ -51,9 +51,8 @@ pub(crate) enum Arrival {
     BeatsDiffer(NodeId, String),
     /// Bytes of the node's files. `None` if the count took too long.
     Usage(Option<Usage>),
-    /// Address and cause.
+    /// A refused connection: address and cause.
     Refused(String, String),
-    /// Another process has this node's number.
     Rival(Rival),
     Removed,
 }
@@ -68,8 +67,8 @@ pub(crate) struct Health {
 
 /// Queues by priority: each is emptied before the next.
 ///
-/// Nodes come before clients: their messages follow from client requests already taken. Further
-/// requests would only delay them, and with them a view change.
+/// Nodes come before clients: their messages follow from client requests that are already accepted.
+/// Further requests would only delay these, and a view change.
 pub(crate) struct Inboxes {
     /// Finished disk jobs, and reports of the failure detector.
     pub(crate) urgent: mpsc::Receiver<Arrival>,
@@ -170,7 +169,7 @@ impl Driver {
                 biased;
                 told = &mut stop => match told {
                     Ok(()) => break,
-                    // The node was dropped.
+                    // The node was dropped, without an orderly stop.
                     Err(_) => return Ok(()),
                 },
                 arrival = self.inboxes.next() => match arrival {
@@ -190,11 +189,11 @@ impl Driver {
                 yield_now().await;
                 self.drain();
             }
-            // Connections come and go, however busy the inbox is.
+            // Handle events of connections in every round, however busy the inbox is.
             while let Ok(event) = self.link_events.try_recv() {
                 self.take_link(event);
             }
-            // So do the register's answers, whose number is bounded.
+            // Handle the register's answers in every round; their number is bounded.
             while let Some(answer) = self.register.as_mut().and_then(OutsideRegister::try_next) {
                 self.take(Arrival::Host(answer));
             }
@@ -229,8 +228,8 @@ impl Driver {
         }
     }
 
-    /// Writers come first: reads at least once if a reader waits, and not again while an inbox has
-    /// arrivals. Returns whether it read.
+    /// Reads records for waiting readers. Writers come first: it reads once, and again only while
+    /// no inbox has arrivals. Returns whether it read.
     fn serve_readers(&mut self) -> bool {
         let until = Instant::now() + DRAIN_FOR;
         let (mut has_read, mut records) = (false, 0);
@@ -261,7 +260,8 @@ impl Driver {
                         self.writing = false;
                     }
                     Event::FilesSynced(_) => self.syncing = false,
-                    // A network device may have forgotten the connection; a new one may work.
+                    // A network device may have forgotten the connection; a new connection may
+                    // work.
                     Event::Liveness(Liveness::Suspected(node, Cause::Unreached(_))) => self.links.renew(node),
                     Event::Message { .. }
                     | Event::Disconnected(_)
@@ -341,7 +341,7 @@ impl Driver {
             self.syncer.sync(files);
         }
         for unmet in self.host.take_unmet() {
-            // The former address leads nowhere, or to another process.
+            // Close the connection: the former address leads nowhere, or to another process.
             if self.links.moved(unmet.node) {
                 self.host.handle(now, Event::Disconnected(Peer::Node(unmet.node)));
             }
@@ -354,7 +354,7 @@ impl Driver {
         if self.host.was_removed() {
             self.refused.get_or_insert(NodeError::Removed(self.host.node().0));
         }
-        // Other nodes learn it from the next heartbeats.
+        // Heartbeats report the disk's state to other nodes.
         self.vitals.disk_is(self.host.has_full_disk());
         let (has_joined, elsewhere) = (self.host.has_joined(), self.host.is_said_to_be_at());
         self.health.send_if_modified(|health| {
@@ -417,7 +417,7 @@ impl Driver {
         }
     }
 
-    /// Waits for disk jobs first.
+    /// Waits for disk jobs, then closes the host.
     async fn finish(mut self) -> Result<(), HostError> {
         self.vitals.stops(Stage::Writes);
         while self.writing || self.syncing {

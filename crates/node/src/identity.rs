@@ -1,4 +1,5 @@
-//! Identity of a data directory: of a whole cluster, or of one node of a cluster.
+//! Identity files in a data directory: of a whole cluster in one process, or of one node of a
+//! cluster.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -16,7 +17,7 @@ const CLUSTER_FILE: &str = "cluster.toml";
 const NODE_FILE: &str = "node.toml";
 /// The node's address in its last incarnation, `host:port`. A copy of the directory has it too.
 const ADDRESS_FILE: &str = "address";
-/// In bytes.
+/// Longest stored address, in bytes.
 const MAX_ADDRESS_BYTES: usize = 1024;
 
 /// `cluster.toml`: the cluster of this directory.
@@ -51,7 +52,7 @@ pub enum IdentityError {
         /// The cause.
         cause: io::Error,
     },
-    /// This program did not write it.
+    /// Another program wrote the file.
     #[error("{path} is not a description of a Seriatim cluster ({cause}); give another data directory")]
     Malformed {
         /// The file.
@@ -59,15 +60,15 @@ pub enum IdentityError {
         /// The fault.
         cause: String,
     },
-    /// A newer program wrote it.
+    /// A newer program wrote the file.
     #[error("{path} has format {found}, and this program knows formats up to {FORMAT}: use a newer seriatim")]
     Newer {
         /// The file.
         path: PathBuf,
-        /// Its format.
+        /// File format.
         found: u32,
     },
-    /// The number of nodes is out of range.
+    /// The requested number of nodes is out of range.
     #[error("a cluster in one process has 1 to {MAX_NODES} nodes, not {wanted}; choose with --nodes")]
     NoSuchSize {
         /// The requested number.
@@ -80,12 +81,12 @@ pub enum IdentityError {
     Nodes {
         /// The directory.
         path: PathBuf,
-        /// Its number.
+        /// Existing number.
         found: u32,
         /// The requested number.
         wanted: u32,
     },
-    /// The directory holds the other kind.
+    /// The directory belongs to a single node instead of a cluster in one process, or the reverse.
     #[error("{path} holds {found}, not {wanted}; give another data directory")]
     OtherKind {
         /// The directory.
@@ -102,7 +103,7 @@ pub enum IdentityError {
     OtherNode {
         /// The directory.
         path: PathBuf,
-        /// Its node.
+        /// Owning node.
         found: u32,
         /// The requested node.
         wanted: u32,
@@ -114,7 +115,7 @@ pub enum IdentityError {
     OtherCluster {
         /// The directory.
         path: PathBuf,
-        /// Its cluster.
+        /// Owning cluster.
         found: String,
         /// The register's cluster.
         wanted: String,
@@ -227,7 +228,7 @@ impl NodeIdentity {
     }
 }
 
-/// Address in the node's last incarnation. `None` if unknown.
+/// Address of the node in its last incarnation; `None` if unknown.
 pub(crate) fn last_address(directory: &Path) -> Option<String> {
     let text = fs::read_to_string(directory.join(ADDRESS_FILE)).ok()?;
     let is_address =
@@ -237,7 +238,7 @@ pub(crate) fn last_address(directory: &Path) -> Option<String> {
 
 pub(crate) fn note_address(directory: &Path, address: &str) {
     if last_address(directory).as_deref() != Some(address) {
-        // On failure, as on a full disk, the next start asks the register alone.
+        // If this fails, as on a full disk, the next start looks for rivals by the register alone.
         let _ = fs::write(directory.join(ADDRESS_FILE), format!("{address}\n"));
     }
 }

@@ -1,8 +1,9 @@
-//! The server: gives a [host](seriatim_host) sockets, a clock and a sync thread.
+//! The server: gives a [host](seriatim_host), the deciding part of a node, its sockets, clock and
+//! disk threads.
 //!
-//! This crate decides nothing about a log. A [`node::Node`] is one task: it drains its inbox,
-//! passes each event to the host, lets the host finish its turn, and performs all effects together,
-//! with one send per connection and one journal write.
+//! A [`node::Node`] is one task: it drains its inbox, passes each event to the host, lets the host
+//! finish its turn, and performs all effects together, with one send per connection and one journal
+//! write.
 //!
 //! - [`dev`]: a whole cluster in one process.
 //! - [`identity`]: the identity of a data directory.

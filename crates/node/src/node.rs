@@ -21,15 +21,15 @@ use crate::syncer::Syncer;
 use crate::usage::Meter;
 use crate::vitals::Vitals;
 
-/// Socket reads queued for the driver, each up to 256 KiB. Further readers wait in turn with one
-/// read each: a quiet connection's read waits for no more.
+/// Socket reads queued for the driver, each up to 256 KiB. When the queue is full, each reader
+/// waits in turn with one read: a quiet connection's read waits only for these.
 const READS: usize = 16;
 const INBOX: usize = 1024;
 
 /// Why a node cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// Its disk, or the disk's contents.
+    /// The disk failed, or its contents cannot be used.
     #[error("node {node}: {cause}")]
     Host {
         /// The node.
@@ -37,7 +37,7 @@ pub enum NodeError {
         /// The cause.
         cause: HostError,
     },
-    /// Its heartbeat settings conflict with another node's.
+    /// Heartbeat settings conflict with another node's.
     #[error("node {node} stops: {cause}; change its settings, or those of the other node first")]
     BeatsDiffer {
         /// The node.
@@ -45,7 +45,7 @@ pub enum NodeError {
         /// The other node's complaint.
         cause: String,
     },
-    /// Another process has its number.
+    /// Another process uses the node's number.
     #[error("stopped: {0}")]
     Rival(Rival),
     /// An operator removed it from its cluster.
@@ -57,7 +57,7 @@ pub enum NodeError {
     /// The operating system started no thread.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
-    /// Its task ended unexpectedly.
+    /// The node's task ended unexpectedly.
     #[error("node {node} stopped unexpectedly: {cause}")]
     Stopped {
         /// The node.
@@ -86,7 +86,7 @@ fn open_host(config: HostConfig, disk: &Arc<dyn Disk>) -> Result<Host, HostError
     Ok(host)
 }
 
-/// A running node. Dropping it is like killing it: unwritten data is lost.
+/// A running node. Dropping the value kills the node: unwritten data is lost.
 #[derive(Debug)]
 pub struct Node {
     number: u32,
@@ -97,7 +97,7 @@ pub struct Node {
     outage: Option<watch::Receiver<Option<String>>>,
     stop: Option<oneshot::Sender<()>>,
     vitals: Arc<Vitals>,
-    /// `None` once the outcome was returned.
+    /// `None` once the driver's outcome was returned.
     driver: Option<JoinHandle<Result<(), NodeError>>>,
 }
 
@@ -188,7 +188,7 @@ impl Node {
         self.address
     }
 
-    /// Address that it gives to others.
+    /// Address that the node gives to others.
     #[must_use]
     pub fn advertised(&self) -> &str {
         &self.itself.address
@@ -255,7 +255,7 @@ impl Node {
         Self::outcome(self.number, driver.await)
     }
 
-    /// Waits until its files are free.
+    /// Kills the node, and waits until its files are free.
     pub(crate) async fn kill(mut self) {
         self.stop = None;
         if let Some(driver) = self.driver.take() {
@@ -263,9 +263,9 @@ impl Node {
         }
     }
 
-    /// The node takes no further input and no longer watches other nodes.
+    /// Starts an orderly stop: the node takes no further input and no longer watches other nodes.
     pub(crate) fn begin_to_stop(&mut self) {
-        // A failed node does not listen.
+        // The send fails only if the driver has failed before.
         let _ = self.stop.take().map(|stop| stop.send(()));
     }
 

@@ -15,7 +15,6 @@ use crate::start::{self, Awaits, NodeOptions};
 
 /// Longest wait for a port or a directory.
 const FREE_WITHIN: Duration = Duration::from_secs(5);
-/// Pause between attempts.
 const TRY_EVERY: Duration = Duration::from_millis(20);
 
 /// As [`Listener::bind`], but waits while another process holds the port. `awaits` reports the
@@ -53,7 +52,7 @@ pub(crate) async fn open_disk(
 struct Wait<'a> {
     until: Instant,
     awaits: &'a watch::Sender<Awaits>,
-    /// The start's report before the wait. `None` if the first attempt succeeded.
+    /// The report of the start before this wait replaced it. `None` if the first attempt succeeded.
     before: Option<Awaits>,
 }
 

@@ -1,4 +1,4 @@
-//! Checks whether the address that a node gives to others leads to it.
+//! Checks whether the address that a node gives to other nodes and clients leads to that node.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::rival::Itself;
 /// Longest wait for the node's own answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
-/// The address that a node gives to others leads to another process.
+/// Another process answers at the address that a node gives to others.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "node {node} advertises the address {address}, where {found} answers: advertise an address at which other nodes reach this node"
@@ -19,7 +19,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 pub struct Misdirected {
     /// The node.
     pub node: NodeId,
-    /// The address that it gives to others.
+    /// Address that the node gives to others.
     pub address: String,
     /// The process that answers there.
     pub found: String,
@@ -49,7 +49,7 @@ impl Itself {
         Err(Misdirected { node: self.node, address: self.address.clone(), found })
     }
 
-    /// `None` if this process answered.
+    /// The process that answered; `None` if it is this one.
     fn other_than_itself(&self, welcome: &Welcome) -> Option<String> {
         if welcome.node != self.node {
             return Some(format!("node {}", welcome.node));

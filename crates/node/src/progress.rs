@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// Each write contributes an eighth to the moving average: it follows the last few dozen writes.
 const WEIGHT: u64 = 8;
 
-/// Any thread can read it without waiting.
+/// Progress of journal writes. Any thread can read it without waiting.
 #[derive(Clone, Debug)]
 pub(crate) struct JournalProgress(Arc<Writes>);
 
@@ -37,8 +37,8 @@ impl JournalProgress {
         outcome
     }
 
-    /// Duration of the current write; zero if there is none. It is the first sign of a stalled
-    /// disk.
+    /// Duration of the current write; zero if there is none. A long duration is the first sign of a
+    /// stalled disk.
     pub(crate) fn under_way_for(&self) -> Duration {
         match self.0.began.load(Ordering::Relaxed) {
             0 => Duration::ZERO,

@@ -22,7 +22,7 @@ use crate::alarm::until;
 use crate::driver::Arrival;
 use crate::vitals::Vitals;
 
-/// Most queued heartbeats.
+/// Most heartbeats queued for the thread.
 const WAITING: usize = 1024;
 
 #[derive(Debug)]
@@ -37,7 +37,7 @@ enum Heard {
 
 #[derive(Debug)]
 pub(crate) struct Pulse {
-    /// `None` ends the thread.
+    /// Other nodes to exchange heartbeats with. `None` ends the thread.
     others: Option<watch::Sender<Others>>,
     connected: mpsc::Sender<Connected>,
     thread: Option<JoinHandle<()>>,
@@ -45,17 +45,13 @@ pub(crate) struct Pulse {
 
 pub(crate) struct PulseParts {
     pub(crate) detector: Detector,
-    /// Made on any runtime, used on the thread's own.
+    /// Connections to other nodes. Made on any runtime, used on the thread's own.
     pub(crate) links: (Links, mpsc::Receiver<LinkEvent>),
     pub(crate) vitals: Arc<Vitals>,
     pub(crate) driver: mpsc::Sender<Arrival>,
 }
 
 impl Pulse {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// If the operating system provides no thread, or no means to wait for sockets.
     pub(crate) fn start(parts: PulseParts) -> io::Result<Self> {
         let (connected, connections) = mpsc::channel(WAITING);
         let (others, known) = watch::channel(Others::new());
@@ -174,12 +170,12 @@ impl Heart {
     fn connected(&mut self, node: NodeId, connection: Detached) {
         self.connections += 1;
         let via = Via(self.connections);
-        // If attaching fails, the connection closes and the other node makes a new one.
+        // If attaching fails, the connection closes and the other node connects again.
         let Ok(connection) = connection.attach() else { return };
         self.detector.connected(node, via);
         let hear = self.hear.clone();
         tokio::spawn(async move {
-            // Nothing is sent over it, but dropping the sender would close the connection.
+            // This node sends nothing over the connection, but dropping the sender would close it.
             let _sender = connection.sender;
             read(node, via, connection.receiver, &hear).await;
             let _ = hear.send(Heard::Closed(node, via)).await;
@@ -223,8 +219,8 @@ impl Heart {
         self.tell(changes).await;
     }
 
-    /// Waits while the driver's queue is full: a node with a stalled driver must stop its
-    /// heartbeats.
+    /// Reports changes to the driver. Waits while its queue is full: a node with a stalled driver
+    /// must send no heartbeats.
     async fn tell(&self, changes: Vec<Liveness>) {
         for change in changes {
             let _ = self.driver.send(Arrival::Host(Event::Liveness(change))).await;
@@ -300,7 +296,8 @@ mod tests {
     }
 
     impl End {
-        /// Sends a message when the detector asks for one, as a host does, unless mute.
+        /// Returns the next change. Sends a message when the detector asks for one, as a host does,
+        /// unless mute.
         async fn next(&mut self) -> Liveness {
             loop {
                 let change =
@@ -319,7 +316,7 @@ mod tests {
         Unmet { node, address: end.address.clone(), taken: end.arrived.clone() }
     }
 
-    /// Each may have been suspected before its first heartbeat.
+    /// Two connected ends. Each may have been suspected before its first heartbeat.
     async fn pair(limits: &Limits) -> (End, End) {
         let (mut here, mut there) = (start(HERE, limits).await, start(THERE, limits).await);
         here.pulse.meet(unmet(THERE, &there));
@@ -348,7 +345,7 @@ mod tests {
             }
             tokio::task::yield_now().await;
         }
-        // The runtime's only thread is busy.
+        // Keep the only thread of the test's runtime busy.
         let busy_until = Instant::now() + Duration::from_millis(500);
         while Instant::now() < busy_until {
             std::hint::spin_loop();
@@ -380,7 +377,7 @@ mod tests {
         let hello = hello.beating(Identity::new(CLUSTER, THERE, 2, &limits).beats).over(Lane::Heartbeats);
         let mut links = Links::new(hello, Default::default(), events);
         links.send(HERE, Some(&here.address), vec![]);
-        // Accepted, but gone before its first message.
+        // The other end accepts, and is gone before its first message.
         let dialled = arrivals.recv().await;
         assert!(matches!(&dialled, Some(LinkEvent::Dialled(HERE, Ok(_)))));
         drop((dialled, links));

@@ -43,7 +43,7 @@ pub(crate) async fn accept(mut incoming: Incoming, doors: Doors) {
                 (Peer::Client(ConnectionId(next_client.fetch_add(1, Ordering::Relaxed))), &doors.clients)
             }
         };
-        // If attaching fails, the connection closes and the caller makes a new one.
+        // If attaching fails, the connection closes and the other end connects again.
         if let Ok(Connection { receiver, sender }) = connection.attach() {
             tokio::spawn(read(peer, receiver, sender, door.clone()));
         }
@@ -61,7 +61,8 @@ async fn tell_refused(mut refused: mpsc::Receiver<Refused>, driver: mpsc::Sender
 }
 
 async fn read(peer: Peer, mut receiver: Receiver, sender: Sender, driver: mpsc::Sender<Arrival>) {
-    // A node sends nothing over a connection that another node made.
+    // Only clients get answers over their connection: to a node, this node sends over its own
+    // connection.
     let answers = matches!(peer, Peer::Client(_)).then(|| Arrival::Accepted(peer, sender.clone()));
     if let Some(answers) = answers
         && driver.send(answers).await.is_err()
@@ -74,7 +75,7 @@ async fn read(peer: Peer, mut receiver: Receiver, sender: Sender, driver: mpsc::
                 Ok(Some(frames)) => frames,
                 _ => break,
             },
-            // The node abandoned the client, and answers no further message.
+            // The driver abandoned the client, and answers no further message.
             _ = sender.closed() => break,
             // An ended node answers nothing, not even pings.
             () = driver.closed() => return,

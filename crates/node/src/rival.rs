@@ -1,5 +1,5 @@
-//! Finds another process with this node's number, such as one started from a copied configuration
-//! or data directory.
+//! Finds a rival: another process with this node's number, such as one started from a copied
+//! configuration or data directory.
 //!
 //! A node number belongs to one data directory. Two processes with one number would replace each
 //! other at every heartbeat, and each log would change its view each time. The register and the
@@ -18,11 +18,12 @@ use tokio::time::timeout;
 
 use crate::driver::{Arrival, Health};
 
-/// Longest wait for another process's answer. A suspended process does not answer, but finds its
-/// rival when it resumes.
+/// Longest wait for another process's answer. A suspended process does not answer, but finds this
+/// one when it resumes.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// A node that the register does not know asks for its registered address after this time.
+/// If the register does not know this node after this time, the node asks the register for its
+/// registered address.
 const ASK_AFTER: Duration = Duration::from_secs(1);
 
 /// Two processes have the number of one node.
@@ -39,7 +40,7 @@ pub struct Rival {
     pub ours: String,
     /// Address of the other process.
     pub theirs: String,
-    /// Whether this data directory is a copy of the other's.
+    /// Whether this data directory is a copy of the other process's.
     pub is_copy: bool,
 }
 
@@ -57,12 +58,12 @@ pub(crate) struct Itself {
     pub(crate) cluster: ClusterId,
     pub(crate) node: NodeId,
     pub(crate) address: String,
-    /// `None` before it is drawn.
+    /// This run's number; `None` before it is drawn.
     pub(crate) incarnation: Option<u64>,
 }
 
 impl Itself {
-    /// Whether another process answers there as this node.
+    /// Whether another process answers at `address` as this node.
     pub(crate) async fn is_also_at(&self, address: &str) -> bool {
         let hello = Hello::client(format!("node {}, looking for another", self.node)).to(self.cluster);
         let options = ConnectionOptions { handshake_for: ANSWERS_WITHIN, ..ConnectionOptions::default() };
@@ -81,7 +82,8 @@ impl Itself {
         self.is_also_at(address).await.then_some(rival)
     }
 
-    /// This node's registered address, if it differs from its own and the register's node answers.
+    /// This node's registered address, if the register's node at `register` reports another than
+    /// ours.
     pub(crate) async fn elsewhere_by(&self, register: &str) -> Option<String> {
         let control::Message::Listing { nodes, .. } =
             self.asks(register, control::Message::List { request: 1 }).await?
@@ -124,8 +126,8 @@ async fn answer(connection: Connection, question: control::Message) -> Option<co
     None
 }
 
-/// Looks for a rival whenever there is reason to. Finds a process that took the number while this
-/// one was suspended, or while the register did not answer.
+/// Checks for a rival whenever the node's health gives a reason. Finds a process that took the
+/// number while this process was suspended, or while the register did not answer.
 pub(crate) async fn watch(
     itself: Itself,
     register: RegisterPlace,
@@ -142,7 +144,6 @@ pub(crate) async fn watch(
                     Ok(Ok(())) => continue,
                     Ok(Err(_)) => return,
                     Err(_) if itself.is_removed_by(address).await => {
-                        // A driver that has ended needs no message.
                         let _ = driver.send(Arrival::Removed).await;
                         return;
                     }

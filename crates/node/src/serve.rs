@@ -20,7 +20,7 @@ use crate::register::{EtcdError, EtcdOptions, EtcdRegister, OpenError, open};
 use crate::rival::Itself;
 use crate::start::{Awaits, Membership, NodeOptions, StartError, start_node};
 
-/// Pause before the register's node is asked again.
+/// Pause before a node asks the register's node again.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Longest wait for etcd to report this node's last address.
@@ -31,19 +31,19 @@ const ASKS_FOR: Duration = Duration::from_secs(2);
 pub enum RegisterOptions {
     /// In etcd: it outlives any node.
     Etcd(EtcdOptions),
-    /// In this node. The loss of its data directory is the loss of the cluster.
+    /// In this node. If its data directory is lost, the cluster is lost.
     Embedded,
     /// In another node.
     Node {
-        /// That node.
+        /// Register's node.
         node: NodeId,
-        /// Its address, `host:port`.
+        /// Node address, `host:port`.
         address: String,
     },
 }
 
 impl RegisterOptions {
-    /// Stays the same for the same register.
+    /// Identifies the register, even if its address changes.
     fn place(&self) -> String {
         match self {
             Self::Etcd(EtcdOptions { cluster, .. }) => format!("in etcd as '{cluster}'"),
@@ -56,7 +56,7 @@ impl RegisterOptions {
 /// Options of a node.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
-    /// Its number, from 1.
+    /// Node number, from 1.
     pub node: NodeId,
     /// Listening address, `host:port`; port 0 takes a free port.
     pub listen: String,
@@ -85,7 +85,7 @@ pub enum RegisterError {
         /// The expected node.
         wanted: NodeId,
     },
-    /// The register's node refuses the connection.
+    /// The node at the register's address refuses the connection.
     #[error("cannot connect to the register's node at {address}: {cause}")]
     Refused {
         /// The address.
@@ -103,7 +103,7 @@ pub enum RegisterError {
 /// # Errors
 /// If its directory, its address or its register cannot be used.
 pub async fn serve(options: ServeOptions, awaits: &watch::Sender<Awaits>) -> Result<Node, StartError> {
-    // Bind first: a failed start must leave no new data directory.
+    // Bind the port first: a failed start must leave no new data directory.
     let listener = occupied::bind(&options.listen, awaits).await?;
     let address = advertised(options.advertise.as_deref(), listener.address())?;
     DataDirectoryError::check(&options.data)?;
@@ -127,15 +127,15 @@ fn advertised(setting: Option<&str>, listens: SocketAddr) -> Result<String, Star
     if names_no_machine(&address) { Err(StartError::NoAddress(address)) } else { Ok(address) }
 }
 
-/// Whether the host is the unspecified address.
+/// Whether the address has an unspecified host (0.0.0.0 or ::).
 fn names_no_machine(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_unspecified())
 }
 
-/// Looks for a rival at this node's last addresses, by its directory and the register. A silent
-/// register is asked again while the node runs.
+/// Fails if a rival answers at this node's last addresses, as its directory and the register know
+/// them. If the register does not answer, the running node asks again.
 async fn refuse_rivals(
     itself: &Itself,
     options: &ServeOptions,
@@ -171,7 +171,7 @@ async fn refuse_rivals(
 struct Found {
     cluster: u128,
     register: RegisterPlace,
-    /// Set if the register is outside of all nodes.
+    /// `Some` if the register is in etcd.
     etcd: Option<EtcdRegister>,
 }
 
@@ -199,7 +199,7 @@ async fn register_of(
     }
 }
 
-/// Opens the register in etcd. Only a node that does not know its cluster waits for it.
+/// Opens the register in etcd. Only a node that does not know its cluster waits until etcd answers.
 async fn open_with_retries(
     options: &EtcdOptions,
     known: Option<u128>,
@@ -219,8 +219,8 @@ async fn open_with_retries(
     }
 }
 
-/// Asks the register's node for its cluster. A node that knows its cluster asks once, to detect a
-/// wrong configuration, and starts even without an answer.
+/// Asks the register's node for the id of its cluster. A node that knows its cluster asks once, to
+/// detect a wrong configuration, and starts even without an answer.
 async fn learn_cluster(
     own: NodeId,
     (node, address): (NodeId, &String),
@@ -254,7 +254,7 @@ async fn learn_cluster(
     }
 }
 
-/// Whether a retry cannot help.
+/// Whether a retry fails in the same way.
 fn is_final(cause: &HandshakeError) -> bool {
     use seriatim_net::RefusalCode::{VersionUnsupported, WrongCluster};
     match cause {

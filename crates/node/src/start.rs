@@ -33,30 +33,30 @@ pub enum DiskKind {
 /// Options of any node.
 #[derive(Clone, Debug, Default)]
 pub struct NodeOptions {
-    /// Kind of its disk.
+    /// Kind of disk.
     pub disk: DiskKind,
-    /// Most bytes of its files. `None`: only the file system limits them.
+    /// Most bytes of files. `None`: only the file system limits them.
     pub max_disk_bytes: Option<u64>,
     /// Limits.
     pub limits: Limits,
-    /// Sizes of its journal.
+    /// Journal sizes.
     pub journal: JournalOptions,
-    /// Limits of its listener and of each connection.
+    /// Limits of the listener and of each connection.
     pub listening: ListenOptions,
 }
 
 /// Reason why a start waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Awaits {
-    /// The register, to answer or to know the node; with the obstacle, if known.
+    /// The register, which must answer or learn of the node; with the obstacle, if known.
     Register(Option<String>),
-    /// A port or a directory that another process holds.
+    /// A port or a directory that another process holds. The text names it.
     Held(String),
     /// Reading a node's files.
     Files(NodeId),
-    /// The register, to know this node of a cluster in one process.
+    /// The register, which must learn of this node of a cluster in one process.
     Node(NodeId),
-    /// Nothing slow.
+    /// Nothing that takes long.
     #[default]
     Nothing,
 }
@@ -64,31 +64,31 @@ pub enum Awaits {
 /// Why a cluster or a node cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Its data directory has another owner.
+    /// The data directory has another owner.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// Its data directory cannot be used.
+    /// The data directory cannot be used.
     #[error(transparent)]
     Directory(#[from] DataDirectoryError),
-    /// Its address cannot be bound.
+    /// The listening address cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// Its address for others is the unspecified address.
+    /// The advertised address is the unspecified address.
     #[error(
         "other nodes cannot reach {0}, which is not the address of one machine: set 'advertise' to the address or name at which \
          they reach this node"
     )]
     NoAddress(String),
-    /// Its register cannot be used.
+    /// The register cannot be used.
     #[error(transparent)]
     Register(#[from] RegisterError),
-    /// Its register in etcd cannot be used.
+    /// The register in etcd cannot be used.
     #[error(transparent)]
     Etcd(#[from] OpenError),
-    /// Another process has its number.
+    /// Another process uses the node's number.
     #[error(transparent)]
     Rival(#[from] Rival),
-    /// One of its nodes cannot run.
+    /// A node of the cluster cannot run.
     #[error(transparent)]
     Node(#[from] NodeError),
 }
@@ -121,7 +121,7 @@ pub(crate) fn open_disk(
     })
 }
 
-/// Starts a node, which reads its files first. `etcd` is set if the register is there.
+/// Starts a node, which reads its files first. `etcd` is `Some` if the register is in etcd.
 pub(crate) fn start_node(
     membership: Membership,
     options: &NodeOptions,

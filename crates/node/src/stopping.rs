@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::vitals::{Stage, Vitals};
 
-/// Progress of a node's orderly stop.
 #[derive(Clone, Debug)]
 pub struct Stopping {
     node: u32,
@@ -17,7 +16,7 @@ impl Stopping {
         Self { node, vitals }
     }
 
-    /// Describes the cause of the wait. `None` once the node has ended.
+    /// Describes what the stop waits for. `None` once the node has ended.
     #[must_use]
     pub fn waits_for(&self) -> Option<String> {
         let lasting = |what: &str, time: Duration| format!("{what}, for {:.1} s so far", time.as_secs_f64());

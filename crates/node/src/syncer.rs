@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use crate::driver::Arrival;
 use crate::progress::JournalProgress;
 
-/// Pause between 1 MiB pieces of the next journal file while it grows faster than the current file
-/// fills: a sync meanwhile does not wait for all pieces.
+/// Pause between 1 MiB pieces of the next journal file, unless the current file fills faster: a
+/// sync in the meantime does not wait for all pieces.
 const NEXT_PIECE_AFTER: Duration = Duration::from_millis(20);
 
 /// Pause between checks of file names. Four checks cover every open file.
@@ -99,11 +99,11 @@ impl Worker {
 
     fn give(&self, job: Job) {
         let jobs = self.jobs.as_ref().expect("the worker runs until it is dropped");
-        // Without the thread, the process is about to end; the node learns of no completion.
+        // If the thread has ended, so will the process: no completion is reported.
         let _ = jobs.send(job);
     }
 
-    /// Queues an optional job if there is room.
+    /// Queues an optional job, or drops it if the queue is full.
     fn offer(&self, job: Job) {
         let jobs = self.jobs.as_ref().expect("the worker runs until it is dropped");
         match jobs.try_send(job) {
@@ -114,7 +114,7 @@ impl Worker {
 
 /// A thread that checks names of files at intervals, even without writes, and reports their loss.
 struct Verifier {
-    /// Dropping it ends the thread.
+    /// Dropping this sender ends the thread.
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -125,7 +125,6 @@ impl Verifier {
         let thread = std::thread::Builder::new().name("file names".into()).spawn(move || {
             while stopped.recv_timeout(VERIFY_EVERY) == Err(RecvTimeoutError::Timeout) {
                 if let Err(cause) = disk.verify() {
-                    // A driver that has ended needs no report.
                     let _ = inbox.blocking_send(Arrival::Host(Event::FilesLost(cause.to_string())));
                     break;
                 }
@@ -145,7 +144,7 @@ impl Drop for Verifier {
 }
 
 impl Job {
-    /// Returns the event for the host, if any.
+    /// Returns the event for the host that reports the job's end, if any.
     fn perform(
         self,
         disk: &dyn Disk,

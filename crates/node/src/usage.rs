@@ -11,14 +11,14 @@ use tokio::time::timeout;
 
 use crate::driver::Arrival;
 
-/// Longest count: askers have an answer within a second, even with a stalled disk.
+/// Longest duration of a count: a client has its answer within a second, even with a stalled disk.
 const LOOKS_FOR: Duration = Duration::from_millis(400);
 
 #[derive(Debug)]
 pub(crate) struct Meter {
     disk: Arc<dyn Disk>,
     driver: mpsc::Sender<Arrival>,
-    /// A count is running; on a stalled disk it may never end.
+    /// Whether a count is running. On a stalled disk it may never end.
     is_busy: Arc<AtomicBool>,
 }
 
@@ -43,7 +43,6 @@ impl Meter {
                     timeout(LOOKS_FOR, looking).await.ok().and_then(Result::ok).flatten()
                 }
             };
-            // A driver that has ended needs no result.
             let _ = driver.send(Arrival::Usage(usage)).await;
         });
     }

@@ -1,4 +1,4 @@
-//! State of a node's driver, for the heartbeat thread.
+//! State of a node's driver (its main loop), for the heartbeat thread.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,30 +8,30 @@ use seriatim_protocol::control::Ailment;
 use crate::progress::JournalProgress;
 
 /// Duration of a journal write or driver step after which the node reports itself unable to serve.
-/// Logs wait out shorter stalls, and exclude the node after longer ones.
+/// Logs wait for the end of shorter stalls, and exclude the node after longer ones.
 const STALLED_AFTER: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// The driver has received no stop.
+    /// The driver has not yet been asked to stop.
     Runs,
-    /// The stop waits for disk jobs.
+    /// The stopping driver waits for disk jobs.
     Writes,
-    /// Buffered data is synced, and the last entries are written.
+    /// The stopping driver syncs buffered data, and writes the last entries.
     Closes,
     Ended,
 }
 
 const STAGES: [Stage; 4] = [Stage::Runs, Stage::Writes, Stage::Closes, Stage::Ended];
 
-/// Facts that the driver stores and other threads read, all without locks.
+/// Values that the driver stores and other threads read, all without locks.
 #[derive(Debug)]
 pub(crate) struct Vitals {
     started: Instant,
     journal: JournalProgress,
     /// Start of the driver's current step in nanoseconds after `started`; 0 if there is none.
     stepping: AtomicU64,
-    /// Suspicions of other nodes that proved wrong.
+    /// Number of suspicions of other nodes that proved wrong.
     wrong_suspicions: AtomicU64,
     has_full_disk: AtomicBool,
     /// Index into [`STAGES`].
@@ -50,7 +50,7 @@ impl Vitals {
         }
     }
 
-    /// Marks the beginning of a driver step, or its end.
+    /// Notes that a driver step begins (true) or has ended (false).
     pub(crate) fn steps(&self, goes_on: bool) {
         let nanos = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
         self.stepping.store(if goes_on { nanos } else { 0 }, Ordering::Relaxed);
@@ -73,7 +73,6 @@ impl Vitals {
         STAGES[usize::from(self.stage.load(Ordering::Relaxed))]
     }
 
-    /// Duration of the current journal write.
     pub(crate) fn writes_for(&self) -> Duration {
         self.journal.under_way_for()
     }
@@ -82,7 +81,6 @@ impl Vitals {
         self.wrong_suspicions.load(Ordering::Relaxed)
     }
 
-    /// Duration of the driver's current step.
     pub(crate) fn steps_for(&self) -> Duration {
         match self.stepping.load(Ordering::Relaxed) {
             0 => Duration::ZERO,
@@ -90,7 +88,7 @@ impl Vitals {
         }
     }
 
-    /// Why the node cannot serve, or takes no records.
+    /// Why the node cannot serve, or takes no records; `None` if healthy.
     pub(crate) fn ailment(&self) -> Option<Ailment> {
         if self.steps_for() >= STALLED_AFTER {
             Some(Ailment::Stuck)

@@ -5,7 +5,7 @@
 //! modules serve all orderings:
 //!
 //! - [`control`]: the view register and the controller of view changes.
-//! - [`shard`]: the shard contract.
+//! - [`shard`]: shard replicas, and their contract with the orderings.
 //! - [`parts`]: parts that several roles share.
 //! - [`roles`]: all messages, and the sequencing role.
 //! - [`client`]: the client machine.

@@ -2,15 +2,15 @@
 
 use seriatim_model::limits::Limits;
 
-/// A defect of the protocol. The simulator runs each one and requires that the right checker
-/// objects, since a checker that never failed proves nothing. Servers never set one.
+/// A defect of the protocol. The simulator runs each one, and the right checker must object.
+/// Servers never set one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mutation {
     /// `stable` advances when shards hold a batch, before followers confirm it.
     StableEarly,
     /// A view change loses the duplicate filter.
     FilterForgotten,
-    /// A member keeps its own duplicate filter beside the staged one.
+    /// A member adds its own duplicate filter to the staged one.
     FilterUnion,
     /// A view is recovered from a replica that continues after its seal.
     SealSkipped,
@@ -36,11 +36,12 @@ pub enum Mutation {
     MixedViews,
     /// One replica's acknowledgement completes an append.
     OneAcknowledgement,
-    /// The tail is the leader's count.
+    /// A client takes the leader's count for the tail.
     TailFromLeader,
-    /// The tail is the smallest count.
+    /// A client takes the smallest of the replicas' counts for the tail.
     TailIsMinimum,
-    /// The tail is the largest count, regardless of the positions that replicas know.
+    /// A client takes the largest count for the tail, regardless of the positions that replicas
+    /// know.
     TailIsMaximum,
     /// Replicas admit records with gaps in their session's numbers.
     GapsAdmitted,
@@ -91,13 +92,13 @@ pub enum Mutation {
     OldestKnown,
     /// A read ends at an empty position, although records follow.
     EmptyEndsRead,
-    /// Where positions come first, a view may write trimmed positions again.
+    /// In Corfu, which gives positions first, a view may write trimmed positions again.
     TrimmedFlushed,
     /// A view change loses which appends became no-ops.
     VoidsForgotten,
     /// A shard replica takes and acknowledges the record of a voided append.
     VoidAcknowledged,
-    /// A shard replica drops records without positions that may still get one.
+    /// A shard replica drops records that have no position, but may still get one.
     ScrubbedEarly,
     /// Shard replicas use their nodes' `session_idle_positions` instead of the log's.
     OwnIdlePositions,
@@ -105,7 +106,7 @@ pub enum Mutation {
     ScrubbedByTime,
     /// A primary acknowledges a no-op before its backups hold it.
     VoidNotReplicated,
-    /// A joining shard takes turns from the first position, not from its join.
+    /// A joining shard takes turns from position 0 on.
     PlacedAnew,
     /// A leaving shard leaves before its records are trimmed.
     LeftUntrimmed,
@@ -139,11 +140,11 @@ pub enum Mutation {
     WrittenWhileFenced,
     /// A cut counts one replica of a shard, regardless of the others.
     CutUnreplicated,
-    /// Padding counts only on replicas that report it, and backups drop it.
+    /// Padding (empty positions) counts only on replicas that report it, and backups drop it.
     PaddingUncounted,
     /// Shards receive a cut before all members of the ordering layer hold it.
     CutUncommitted,
-    /// A shard places a cut's names after its last positions, regardless of the cut.
+    /// A shard gives a cut's records the positions after its last record, regardless of the cut.
     PositionsByArrival,
     /// A view change loses the cuts of the chosen member.
     CutsLost,
@@ -152,7 +153,7 @@ pub enum Mutation {
     /// A replica judges by messages since its start, not by durable state, whether it holds the
     /// closing cut's records.
     ClosedNotDurable,
-    /// The next view does not know whose records the closing cut covers.
+    /// The next view's duplicate filter lacks the records of the closing cut.
     ClosedUnlisted,
     /// A shard without turns in a window predicts positions.
     LenderPredicts,
@@ -170,7 +171,7 @@ pub enum Mutation {
     JoinedForgotten,
     /// A node whose disk was set back counts on everything that it acknowledged.
     SetBackUnnoticed,
-    /// A node's messages do not count as signs of life.
+    /// Only heartbeats of a node count as signs of life, not its other messages.
     WorkIgnored,
     /// Heartbeats wait behind all other work of a node.
     HeartbeatsBehindRecords,
@@ -178,11 +179,12 @@ pub enum Mutation {
     NeverBusy,
     /// A node whose disk is behind delays every log, regardless of their shares.
     SharesIgnored,
-    /// A client sends its records to a replica without a view, named or not.
+    /// A client retransmits to a shard replica outside the view also records whose ids were not
+    /// sent.
     IdsSentToFenced,
     /// A Scalog session changes shards after each stripe, regardless of its load.
     HopsEachStripe,
-    /// Positions are filled after a fixed time, even if their client still writes.
+    /// Positions are filled with junk after a fixed time, even if their client still writes.
     FilledByTheClock,
     /// A long attempt at a view is abandoned despite progress.
     AttemptByTheClock,
@@ -198,7 +200,7 @@ pub enum Mutation {
     WentBackForEach,
     /// A sequencing replica journals retransmitted entries again.
     JournaledAgain,
-    /// A node journals shard commands in full, including parts in the store.
+    /// A node journals shard commands in full, although the record store has parts of them.
     AttemptJournaledInFull,
     /// A record store encodes all its state at each step to learn the length.
     MeasuredByEncoding,
@@ -230,7 +232,7 @@ pub enum Mutation {
     NeverRetained,
     /// Replicas forget the marks of positions and times.
     MarksForgotten,
-    /// A mark has an earlier time than its own.
+    /// The wall-clock time in a mark (a position with its time) is too early.
     MarkedEarlier,
     /// A byte limit trims everything final.
     RetainedTooLittle,
@@ -240,7 +242,7 @@ pub enum Mutation {
     HandedOverEarly,
     /// A replica reports one position too many as empty.
     EmptyTooFar,
-    /// Names that a cut skips count as ordered.
+    /// Records that a cut skips count as ordered.
     PassedOverOrdered,
     /// A replica reports all its predictions as final.
     HoldsUncommitted,
@@ -252,21 +254,21 @@ pub enum Mutation {
     WindowEarly,
     /// A window's cut does not wait for an idle shard.
     CutUnmet,
-    /// A name that a window's cut skips yields its position to later ones.
+    /// A record that a window's cut skips yields its position to later ones.
     PassedOverShifts,
     /// The next window's quotas apply as soon as they are decided.
     QuotaAtOnce,
     /// A primary acknowledges records when it predicts them.
     AcknowledgedOnPrediction,
-    /// A reader takes records of any view as final, regardless of the predicted one.
+    /// A reader applies the bound of one view's confirmed predictions to those of any view.
     HoldsAnyView,
     /// A reader keeps the former view's predictions where the next view decides.
     OldPredictionsKept,
     /// A reader forgets that it skipped a position without a predicted record.
     EmptyNotGiven,
-    /// A reader fails all unconfirmed predictions, not only from the difference on.
+    /// If a prediction is wrong, a reader fails all unconfirmed predictions, not only later ones.
     FailTooFar,
-    /// A reader fails predictions that a new view wrote again before it compares them.
+    /// A reader fails predictions that a new view wrote again, even if the records are equal.
     FlushedIsVoid,
     /// A replica of a retired shard serves unordered records at empty positions.
     RetiredKeeps,
@@ -299,7 +301,7 @@ pub enum Mutation {
 /// The configuration of a node's machines.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Bounds.
+    /// Limits such as sizes and waits.
     pub limits: Limits,
     /// A deliberate defect; `None` outside the simulator.
     pub mutation: Option<Mutation>,

@@ -1,5 +1,5 @@
-//! The messages between machines, and the sequencing role. Each contract and each ordering adds one
-//! line.
+//! The messages between machines, and the sequencing role. `envelope!` has one line for each
+//! contract and each ordering.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::parts::sequencing::WindowStatus;
 use crate::parts::{Membership, sequencing};
 use crate::{control, corfu, cuts, erwin, shard};
 
-/// Properties of any message, defined by each family; described at [`Message`].
+/// Properties that each family of messages defines; [`Message`] describes them.
 pub(crate) trait Family {
     fn is_from_client_to(&self, to: Endpoint) -> bool;
 
@@ -72,7 +72,7 @@ macro_rules! envelope {
 envelope! {
     /// The view register, the catalog and the controllers.
     1 => Control(control::Message),
-    /// The shard contract.
+    /// Messages of the sequencing roles of all orderings.
     2 => Shard(shard::Message),
     /// Erwin's sequencing layer.
     3 => Erwin(erwin::Message),
@@ -91,7 +91,8 @@ envelope! {
 }
 
 impl Message {
-    /// Whether a client may send it to `to`. Only nodes, which trust each other, send the rest.
+    /// Whether a client may send this message to `to`. Only nodes, which trust each other, send all
+    /// others.
     #[must_use]
     pub fn is_from_client_to(&self, to: Endpoint) -> bool {
         self.family().is_from_client_to(to)
@@ -110,7 +111,7 @@ impl Message {
     }
 
     /// The reply of a node that does not host the receiving role, so that the asker looks
-    /// elsewhere; `None` if it needs none.
+    /// elsewhere; `None` if the asker needs none.
     #[must_use]
     pub fn not_hosted(&self) -> Option<Self> {
         self.family().not_hosted()
@@ -122,7 +123,8 @@ impl Message {
         self.family().deed()
     }
 
-    /// For checkers: the view of a confirmation that the sender must not give below its claim.
+    /// For checkers: the view of this confirmation. The sender must not confirm a view below its
+    /// claim.
     #[must_use]
     pub fn confirms(&self) -> Option<ViewNumber> {
         self.family().confirms()
@@ -141,7 +143,7 @@ impl Message {
         self.family().unplaced()
     }
 
-    /// For checkers: positions that are given in advance or by a committed cut.
+    /// For checkers: positions that this message gives to records, or in advance to shards.
     #[must_use]
     pub fn placed(&self) -> Option<shard::Placed> {
         self.family().placed()
@@ -153,7 +155,7 @@ impl Message {
 pub struct SequencingStatus {
     /// Whether it takes part in a view.
     pub open: bool,
-    /// A bound above all positions that it knows.
+    /// A bound above all positions that the role knows.
     pub tail: Position,
     /// Number of sessions that it remembers.
     pub sessions: u64,
@@ -166,13 +168,13 @@ pub struct SequencingStatus {
 pub trait SequencingRole:
     Machine<Message = Message, Request = Infallible, Reply = Infallible> + fmt::Debug + Send + Sync
 {
-    /// The log's promises.
+    /// The log's configuration.
     fn config(&self) -> &LogConfig;
-    /// Its place in the log's views.
+    /// The role's place in the log's views.
     fn membership(&self) -> &Membership;
-    /// The positions below are ordered, as it knows.
+    /// Bound below which all positions are ordered, as the role knows.
     fn ordered(&self) -> Position;
-    /// Number of positions or entries on their way to the shards.
+    /// Number of positions or entries that are not on the shards yet.
     fn held(&self) -> u64;
     /// The whole state as one journal entry, which replaces all earlier ones; empty for a stateless
     /// role.
@@ -195,7 +197,7 @@ pub trait SequencingRole:
         self.membership().claim
     }
 
-    /// The view of its state.
+    /// The view to which its state belongs.
     fn view_number(&self) -> ViewNumber {
         self.membership().number
     }

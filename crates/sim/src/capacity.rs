@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use seriatim_model::{LogConfig, NodeId};
 
-/// Rates and buffer sizes. All are small: only their ratios matter.
+/// Rates and buffer sizes of a cluster. All are far below a server's: only their ratios matter.
 #[derive(Clone, Copy, Debug)]
 pub struct Capacity {
     /// Time of a node's only processor per message received or sent, in nanoseconds.
     pub message_ns: u64,
-    /// Per byte received, sent or written, in nanoseconds.
+    /// Processor time of a node per byte received, sent or written, in nanoseconds.
     pub byte_ns: u64,
     /// Time of a client's processor per message, in nanoseconds.
     pub client_message_ns: u64,
@@ -24,29 +24,29 @@ pub struct Capacity {
     pub slow_disk: Option<(NodeId, u32)>,
     /// Rate of a connection per direction, in bytes per second.
     pub link_bytes: u64,
-    /// Rate from a client, if lower.
+    /// Rate of a connection from a client, in bytes per second. `None`: `link_bytes`.
     pub client_link_bytes: Option<u64>,
-    /// Unread bytes buffered per connection.
+    /// Received bytes that a connection buffers until its receiver reads them.
     pub socket_bytes: usize,
-    /// Bytes queued at a sender per connection. Beyond it a client's connection is closed; messages
-    /// for a node are dropped.
+    /// Bytes that a connection queues at its sender. If they exceed this, a client's connection is
+    /// closed; messages for a node are dropped.
     pub queue_bytes: usize,
-    /// Longest pause of a node, as when its host schedules others.
+    /// Longest pause of a node, as when its host runs other processes.
     pub stall: Duration,
-    /// Longest pause of its heartbeat thread alone.
+    /// Longest pause of a node's heartbeat thread alone.
     pub beats_stall: Duration,
-    /// Mean time between pauses, of all three kinds.
+    /// Mean time between pauses of nodes, heartbeat threads and clients.
     pub stall_every: Duration,
     /// Longest pause of a client's process.
     pub client_stall: Duration,
-    /// Duration of the load. `None`: usual load during all faults, and no cost or duration is
-    /// judged.
+    /// Duration of the load. `None`: the usual workload during all faults; checkers judge no cost
+    /// or duration.
     pub load_for: Option<Duration>,
     /// Whether clients always exceed the capacity.
     pub saturates: bool,
 }
 
-/// Least share of the capacity that must become stable under load.
+/// Fraction of the capacity at which records must become stable under load.
 const GOODPUT: f64 = 0.5;
 /// How often the processor of a node with all roles handles a record's bytes: receives, journals,
 /// sends to shards, writes, journals there.
@@ -73,7 +73,8 @@ impl Capacity {
         if config.order.keeps_records() { 3 } else { 2 }
     }
 
-    /// Bytes of such records that the slowest disk, processor or link takes per second.
+    /// Bytes per second that the slowest disk, processor or link takes, in records of
+    /// `record_bytes`.
     #[must_use]
     pub fn records_bytes(&self, config: &LogConfig, record_bytes: u64) -> u64 {
         let slowest = self.slow_disk.map_or(1, |(_, times)| u64::from(times));
@@ -86,7 +87,8 @@ impl Capacity {
         disk.min(processor).min(self.client_link_bytes.unwrap_or(self.link_bytes))
     }
 
-    /// Bytes that must be stable after a saturating load. Each of the `faults` may cost a second.
+    /// Bytes of records that must be stable after a saturating load. Each of the `faults` may cost
+    /// a second.
     #[must_use]
     pub fn goodput(&self, config: &LogConfig, record_bytes: u64, ring_bytes: u64, faults: u32) -> u64 {
         let rate = self.records_bytes(config, record_bytes) as f64;
@@ -98,7 +100,7 @@ impl Capacity {
         ((rate * time - ring_bytes as f64).max(0.0) * GOODPUT) as u64
     }
 
-    /// Time allowed for `bytes` of records.
+    /// Time allowed until `bytes` of records are stable.
     #[must_use]
     pub fn time_for(&self, config: &LogConfig, record_bytes: u64, bytes: u64) -> Duration {
         let rate = self.records_bytes(config, record_bytes) as f64 * GOODPUT;
@@ -111,7 +113,7 @@ impl Capacity {
         self.stall.max(self.beats_stall) > Duration::ZERO
     }
 
-    /// A node's processor time for messages and bytes.
+    /// Processor time of a node for these messages and bytes.
     #[must_use]
     pub fn work(&self, messages: u64, bytes: u64) -> Duration {
         Duration::from_nanos(messages * self.message_ns + bytes * self.byte_ns)

@@ -1,6 +1,7 @@
 //! One module for each promised property (docs/design/erwin.md, "The promise").
 //!
-//! Checkers read the history after a run. With positions as witness, each is a sort and a scan.
+//! Checkers read the history after a run. The records' positions show the log's order, so each
+//! check is a sort and a scan.
 
 mod amnesia;
 mod amplification;
@@ -116,7 +117,7 @@ const OF_EACH_LOG: [Checker; 6] = [
 pub struct Objection {
     /// Name of the property.
     pub checker: &'static str,
-    /// Where it is violated.
+    /// Description of the violation.
     pub what: String,
 }
 

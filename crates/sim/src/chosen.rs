@@ -1,4 +1,4 @@
-//! Records that single subscriptions received.
+//! Records that each single subscription received.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -25,11 +25,12 @@ pub struct Chosen {
     pub wanted: Wanted,
     /// Received records that did not fail.
     pub given: BTreeMap<Position, RecordId>,
-    /// Below this position it has every wanted record, and all of them are final.
+    /// The subscription received every wanted record below this position, and all of them are
+    /// final.
     pub upto: Position,
-    /// Positions skipped as trimmed or lost.
+    /// Ranges of positions that the reader skipped as trimmed or lost.
     pub passed: Vec<Range<Position>>,
-    /// Whether it has ended, or its client died.
+    /// Whether the subscription has ended, or its client died.
     pub has_ended: bool,
 }
 
@@ -39,18 +40,18 @@ impl Chosen {
         self.given.extend(records.iter().map(|stored| (stored.position, stored.id)));
     }
 
-    /// The reader skips to `end`: the positions before are trimmed or lost.
+    /// Notes that the reader skips to `end`: the positions before are trimmed or lost.
     pub fn pass(&mut self, end: Position) {
         self.passed.push(self.upto..end);
     }
 
-    /// Whether it must have the wanted record of this position.
+    /// Whether the subscription must have received the record of this position, if it is wanted.
     #[must_use]
     pub fn answers_for(&self, position: Position) -> bool {
         position < self.upto && !self.passed.iter().any(|passed| passed.contains(&position))
     }
 
-    /// Drops received records at or above `first`.
+    /// Drops received records at or above `first`: their predictions failed.
     pub fn fail(&mut self, first: Position) {
         self.given.split_off(&first);
     }

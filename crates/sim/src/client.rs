@@ -26,7 +26,7 @@ pub const TRIMMER: u64 = 101;
 pub const SUBSCRIPTION: u64 = 102;
 /// Machine number of random reads.
 pub const LOOKUPS: u64 = 103;
-/// First token of tail questions; lower ones are appends.
+/// First token of questions for the tail; lower tokens belong to appends.
 const TAILS: u64 = 1 << 40;
 /// Token of the request to end the session.
 const END: u64 = 1 << 41;
@@ -45,7 +45,7 @@ pub struct Producer {
     client: u32,
     config: LogClientConfig,
     machine: LogClient,
-    /// Counts sessions of all clients.
+    /// Number of the present session, counted over all clients.
     session: u32,
     /// Appends of the present session by number, including those before a resume.
     in_session: Vec<usize>,
@@ -55,11 +55,12 @@ pub struct Producer {
     unanswered_tails: BTreeSet<usize>,
     remaining: u32,
     next_at: Time,
-    /// Append without pauses.
+    /// Whether to append without pauses.
     hurry: bool,
     expired: u64,
     end: End,
-    /// Another run resumed its session: its replies count, but it appends no more.
+    /// Whether another run of the program resumed the session: replies count, but this one appends
+    /// no more.
     is_survivor: bool,
 }
 
@@ -121,7 +122,7 @@ impl Producer {
         }
     }
 
-    /// The producer as it lives on after another run resumed its session.
+    /// Copy of the producer that lives on after another run of the program resumed its session.
     #[must_use]
     pub fn survivor(&self) -> Self {
         let entry = self.machine.entry().clone();
@@ -130,7 +131,7 @@ impl Producer {
         Self { machine: self.machine.clone(), is_survivor: true, ..survivor }
     }
 
-    /// Continues a dead client's producer. `self` was made with [`Legacy::session`].
+    /// Continues a dead client's producer. `self` is a new producer, made with [`Legacy::session`].
     #[must_use]
     pub fn resume(mut self, legacy: Legacy, now: Time, history: &mut History) -> Self {
         self.remaining = legacy.remaining;
@@ -152,9 +153,9 @@ impl Producer {
         self
     }
 
-    /// What remains if the client dies now. Only if `remembers` may it know its session: with
-    /// resubmissions it does not know its numbers. It noted its last session, or counts on from the
-    /// resumed one, equivalently.
+    /// State that the program's next run inherits if the client dies now. The next run resumes the
+    /// session only if `remembers`: with resubmissions its numbers are unknown. The next number
+    /// follows from the present session or from the resumed one, equivalently.
     #[must_use]
     pub fn die(self, remembers: bool, random: &mut Random) -> Legacy {
         let in_flight = |index: &usize| self.pending.contains(index);
@@ -198,7 +199,7 @@ impl Producer {
         !self.pending.is_empty()
     }
 
-    /// Its open work, for a person.
+    /// Description of its open work, for a person.
     #[must_use]
     pub fn state(&self) -> String {
         format!(
@@ -294,8 +295,8 @@ impl Producer {
         }
     }
 
-    /// The program's next run opens its own session; the previous one is closed without waiting, or
-    /// not at all.
+    /// The program's next run opens its own session; the previous session is closed without
+    /// waiting, or not at all.
     fn begin_another(&mut self, now: Time, random: &mut Random, history: &mut History, out: &mut Vec<Post>) {
         let is_idle = self.pending.is_empty() && self.unanswered_tails.is_empty();
         if self.remaining == 0 || !is_idle || !matches!(self.end, End::Open) {
@@ -410,7 +411,7 @@ impl Producer {
         }
     }
 
-    /// Returns whether the session ended.
+    /// Handles an append's outcome. Returns whether the session ended.
     fn append_answered(&mut self, now: Time, append: usize, reply: Reply, history: &mut History) -> bool {
         self.pending.remove(&append);
         match reply {
@@ -442,7 +443,6 @@ impl Producer {
     }
 }
 
-/// A unique payload.
 fn payload(append: usize, workload: &Workload, oversize: bool, random: &mut Random) -> Bytes {
     let mut text = format!("append {append} ");
     if workload.payload_is_fixed {
@@ -457,7 +457,7 @@ fn payload(append: usize, workload: &Workload, oversize: bool, random: &mut Rand
     text.into()
 }
 
-/// A piece of a disk from a random start, followed by the append's number.
+/// Payload with a piece of a node's disk from a random start, followed by the append's number.
 fn piece(history: &History, workload: &Workload, random: &mut Random) -> Bytes {
     let piece = &history.piece;
     let most = piece.len().min(workload.payload_bytes as usize) as u64;
@@ -480,7 +480,7 @@ pub struct Client {
     pub subscription: Option<Subscription>,
     /// Its random reads.
     pub lookups: Option<Lookups>,
-    /// Trims what the reader has read.
+    /// Trims the records that the reader has read.
     pub trimmer: Option<Trimmer>,
     /// When it will be woken.
     pub wake_at: Option<Time>,
@@ -540,7 +540,7 @@ impl Client {
         }
     }
 
-    /// The connection to a node is closed.
+    /// Notes that the connection to a node is closed.
     pub fn disconnected(&mut self, now: Time, node: NodeId, history: &mut History, out: &mut Vec<Post>) {
         for producer in self.producers.values_mut() {
             producer.step(now, Input::Disconnected(Peer::Node(node)), history, out);

@@ -1,4 +1,5 @@
-//! Coverage of the runs: each kind of fault at each step of the protocol.
+//! Coverage of the runs: counts of other events, and of each kind of fault at each step of the
+//! protocol.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -82,7 +83,8 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// Kinds to draw from. Seeds depend on their number.
+    /// Kinds that plans of all profiles draw from. Their number determines which seed draws which
+    /// kind.
     pub const ALL: [Self; 30] = [
         Self::Kill,
         Self::PowerLoss,
@@ -122,7 +124,7 @@ impl FaultKind {
         matches!(self, Self::Kill | Self::PowerLoss)
     }
 
-    /// Kinds of certain profiles only.
+    /// Kinds that only certain profiles use.
     pub const APART: [Self; 4] = [Self::JournalLoss, Self::FileLoss, Self::LyingDisk, Self::KillAll];
 
     /// Whether one disk loses contents.
@@ -160,7 +162,7 @@ pub enum Step {
     Idle,
     /// An append is in flight.
     Append,
-    /// A batch is being bound on the shards.
+    /// Shards bind the records of a batch to positions.
     Bind,
     /// Followers are truncating a batch.
     Truncate,
@@ -196,13 +198,13 @@ impl Step {
         Self::Start,
     ];
 
-    /// The step with a controller's name for it.
+    /// The step that a controller calls `name`.
     #[must_use]
     pub fn of_controller(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|step| step.to_string() == name)
     }
 
-    /// Whether a view change includes it.
+    /// Whether it is a step of a view change.
     #[must_use]
     pub fn is_view_change(self) -> bool {
         self >= Self::Claim
@@ -239,11 +241,11 @@ pub struct Coverage {
     pub wakes: u64,
     /// Acknowledged appends.
     pub acknowledged: u64,
-    /// Appends acknowledged under a later id.
+    /// Appends acknowledged only after a resubmission, under a later id.
     pub appended_again: u64,
     /// Records read.
     pub reads: u64,
-    /// Answers with shards of positions.
+    /// Answers that report the shards of positions.
     pub maps: u64,
     /// Tails answered.
     pub tails: u64,
@@ -259,13 +261,13 @@ pub struct Coverage {
     pub views: u64,
     /// Journal checkpoints.
     pub checkpoints: u64,
-    /// Messages that outlived their connection.
+    /// Messages that arrived after their connection broke.
     pub stragglers: u64,
-    /// Messages dropped by a full queue.
+    /// Messages dropped because a send queue was full.
     pub overflows: u64,
     /// Runs of a log that became unavailable.
     pub unavailable: u64,
-    /// Completed catch-ups.
+    /// Completed catch-ups of replicas.
     pub copies: u64,
     /// Dismissed replicas.
     pub dismissals: u64,
@@ -289,7 +291,8 @@ pub struct Coverage {
     pub joins: u64,
     /// Shards that left.
     pub leaves: u64,
-    /// Session ends reported to shards with orphans.
+    /// Session ends reported to shards that held orphans (records without positions) of the
+    /// session.
     pub ended_for_orphans: u64,
     /// Other logs deleted.
     pub deletions: u64,
@@ -298,7 +301,7 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// Counts a fault.
+    /// Counts a fault that struck at a step.
     pub fn struck(&mut self, kind: FaultKind, step: Step) {
         *self.faults.entry((kind, step)).or_default() += 1;
     }
@@ -361,7 +364,8 @@ impl Coverage {
         }
     }
 
-    /// Names of events that never happened. Departures have profiles of their own.
+    /// Names of events that never happened. Departures of nodes are not required: only profiles of
+    /// their own have them.
     #[must_use]
     pub fn missing(&self, order: Order) -> Vec<String> {
         let counts = [
@@ -387,9 +391,10 @@ impl Coverage {
         ];
         let mut missing: Vec<String> =
             counts.into_iter().filter(|(_, count)| *count == 0).map(|(name, _)| name.to_owned()).collect();
-        // Other orderings refuse large appends before numbering: none is tried.
+        // Where clients refuse large appends before they number them, plans contain none.
         missing.retain(|name| order.properties().numbers_refused || name != "refused appends");
-        // Where the ordering role keeps no order, nothing is bound in the background or sealed.
+        // Where sequencing replicas keep no order, no batch is bound in the background, and none is
+        // sealed.
         let is_unsealed = !order.properties().keeps_order;
         let happens = |step: &Step| !is_unsealed || !matches!(step, Step::Bind | Step::Truncate | Step::Seal);
         for kind in FaultKind::ALL {

@@ -1,5 +1,5 @@
-//! Excuses for apparent violations, counted by kind: an excuse that is never counted may hide
-//! anything.
+//! Excuses for apparent violations, counted by kind: an excuse that no run ever needs would hide
+//! real violations.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,18 +10,18 @@ use crate::history::History;
 /// Why an apparent violation is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Excuse {
-    /// A log that lost too much memory ended unavailable: acknowledged records may be gone if never
-    /// read.
+    /// A log that lost too much memory ended unavailable: acknowledged records that were never read
+    /// may be gone.
     Unavailable,
     /// A disk was lost while a view was formed that relied on it alone.
     SpoiledInViewChange,
     /// A run ended with a record whose only copies are damaged.
     DamagedEnd,
-    /// A subscription ended at such a record.
+    /// A subscription ended at a record whose only copies are damaged.
     Withheld,
     /// A reader missed a record of a log that lost too much memory.
     Missing,
-    /// Such a log served trimmed records.
+    /// A log that lost too much memory served trimmed records.
     Untrimmed,
     /// After an accepted loss, a position had another record.
     Overwritten,
@@ -66,7 +66,8 @@ impl Excuses {
 }
 
 impl History {
-    /// Returns and counts `holds`. Call it only where a promise would be broken otherwise.
+    /// Counts the excuse if it `holds`, and returns `holds`. Call it only where a promise would be
+    /// broken without the excuse.
     pub fn excuse(&self, excuse: Excuse, holds: bool) -> bool {
         if holds {
             self.excuses.note(excuse);

@@ -1,4 +1,4 @@
-//! What subscriptions with predictions received.
+//! Events that subscriptions with predictions received.
 
 use seriatim_model::{NodeId, Position, RecordId};
 
@@ -26,11 +26,11 @@ pub enum Foretelling {
         /// Whether it is a no-op, which no reader may receive.
         is_void: bool,
     },
-    /// All records received below are final.
+    /// All records received below this position are final.
     Confirm(Position),
-    /// All records received at or above are void.
+    /// All records received at or above this position are void.
     Fail(Position),
-    /// All records below were trimmed.
+    /// All records below this position were trimmed.
     Trimmed(Position),
     /// The records from the first position up to the second are lost.
     Lost(Position, Position),
@@ -43,7 +43,7 @@ pub struct Speculation {
     pub wanted: Wanted,
     /// Its events.
     pub told: Vec<Foretold>,
-    /// Whether its client lives and it reached no lost record.
+    /// Whether its client lives, and the subscription reached no lost record.
     pub goes_on: bool,
 }
 
@@ -60,7 +60,7 @@ impl History {
         self.speculations.len() - 1
     }
 
-    /// Notes an event of it.
+    /// Notes an event of a subscription with predictions.
     pub fn foretell(&mut self, speculation: usize, what: Foretelling) {
         let at = self.tick();
         self.speculations[speculation].told.push(Foretold { at, what });

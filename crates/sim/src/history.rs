@@ -20,7 +20,7 @@ pub use crate::losses::Skipped;
 use crate::operator::{Acceptance, Told};
 use crate::slots::Slots;
 
-/// Counts events. Finer than virtual time.
+/// Number of an event in the order of the run. Finer than virtual time.
 pub type Moment = u64;
 
 /// An append's outcome, as reported to its client.
@@ -43,17 +43,17 @@ pub struct Append {
     pub client: u32,
     /// Session, counted over all clients in the order of their start.
     pub session: u32,
-    /// Required number in that session; the least, if it may be resubmitted.
+    /// Number that it must get in that session; the least possible, if it may be resubmitted.
     pub number: u64,
     /// Unique payload.
     pub payload: Bytes,
     /// When the application asked.
     pub invoked: Moment,
-    /// In virtual time.
+    /// Virtual time of the request.
     pub invoked_at: Time,
     /// When the outcome was known.
     pub completed: Option<Moment>,
-    /// In virtual time.
+    /// Virtual time at which the outcome was known.
     pub completed_at: Option<Time>,
     /// Its outcome.
     pub outcome: Outcome,
@@ -61,20 +61,20 @@ pub struct Append {
     pub ids: BTreeSet<RecordId>,
     /// Position reported to a synchronous append.
     pub position: Option<Position>,
-    /// When it was reported.
+    /// When that position was reported.
     pub positioned: Option<Moment>,
-    /// Number of ids before the acknowledged one.
+    /// Number of resubmissions: ids before the acknowledged one.
     pub again: u32,
 }
 
 /// A record received by a reader.
 #[derive(Clone, Debug)]
 pub struct Observation {
-    /// When it arrived.
+    /// When the record arrived.
     pub at: Moment,
     /// Its position.
     pub position: Position,
-    /// In virtual time.
+    /// Virtual time of the arrival.
     pub seen_at: Time,
     /// Its id.
     pub id: RecordId,
@@ -82,28 +82,28 @@ pub struct Observation {
     pub append: Option<usize>,
     /// Whether it is a no-op.
     pub is_void: bool,
-    /// Whether it may have waited for delivery in order.
+    /// Whether it may have waited at the client for delivery in order.
     pub is_buffered: bool,
-    /// Whether it may be a prediction, which any shard confirms.
+    /// Whether it may have arrived as a prediction, which any shard may confirm.
     pub is_confirmed: bool,
 }
 
 /// A shard replica's answer to a reader.
 #[derive(Clone, Debug)]
 pub struct Served {
-    /// When it arrived.
+    /// When the answer arrived.
     pub at: Moment,
     /// When the reader asked.
     pub asked: Moment,
-    /// Whether it answers a subscription, which may be old.
+    /// Whether it answers a subscription, whose request may be old.
     pub subscribed: bool,
     /// The replica's node.
     pub node: NodeId,
     /// Its shard.
     pub shard: ShardId,
-    /// Start of the answer.
+    /// First position that the answer covers.
     pub from: Position,
-    /// End of the answer.
+    /// Position after the last that the answer covers.
     pub upto: Position,
     /// Indices of its observations.
     pub records: std::ops::Range<usize>,
@@ -114,9 +114,9 @@ pub struct Served {
 /// Records delivered at once by a subscription or a read.
 #[derive(Clone, Debug)]
 pub struct Delivered {
-    /// First position due.
+    /// First position of the delivered range.
     pub from: Position,
-    /// Next position due.
+    /// Position after the delivered range.
     pub upto: Position,
     /// Indices of its observations.
     pub records: std::ops::Range<usize>,
@@ -125,11 +125,11 @@ pub struct Delivered {
 /// Shards of positions, as reported to a reader.
 #[derive(Clone, Debug)]
 pub struct MapTold {
-    /// When.
+    /// When the report arrived.
     pub at: Moment,
     /// First position.
     pub from: Position,
-    /// Shards from there on.
+    /// Shards of the positions from `from` on.
     pub owned: Vec<Owned>,
 }
 
@@ -146,7 +146,7 @@ impl MapTold {
 pub struct TailCheck {
     /// When it was asked.
     pub invoked: Moment,
-    /// In virtual time.
+    /// Virtual time of the question.
     pub invoked_at: Time,
     /// Moment, time and tail of the answer.
     pub returned: Option<(Moment, Time, Position)>,
@@ -190,7 +190,7 @@ pub enum End {
     AtRest {
         /// First position kept.
         trim: Position,
-        /// Position after the last.
+        /// Position after the last record.
         tail: Position,
     },
     /// The log is unavailable, for this reason.
@@ -213,22 +213,22 @@ pub struct Costs {
     /// Most bytes in memory at once: unread, unsent or unwritten bytes, and unstable records in
     /// rings.
     pub most_held: u64,
-    /// Highest costs of a step.
+    /// Highest cost of a single step, by resource.
     pub most_step: Step,
     /// Costs of view changes.
     pub changes: Changes,
 }
 
-/// Costs between a view's claim and its registration.
+/// Costs of view changes, each from its first claim to the view's registration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Number of view changes.
     pub count: u64,
-    /// Number of attempts.
+    /// Number of attempts to form a view.
     pub attempts: u64,
-    /// The last attempt.
+    /// View number that the last attempt claimed.
     pub claim: Option<ViewNumber>,
-    /// Whether one is running.
+    /// Whether a view change is running.
     pub is_under_way: bool,
     /// Bytes sent between nodes.
     pub sent_bytes: u64,
@@ -248,7 +248,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// Maximum of each.
+    /// The larger value of each cost.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self {
@@ -259,7 +259,7 @@ impl Step {
     }
 }
 
-/// Shortest absence after which the others have a view without the node.
+/// Shortest absence of a node after which the other nodes have a view without it.
 pub const STAYS_AWAY: Duration = Duration::from_millis(500);
 
 /// Load on a cluster with a capacity, and its outcome.
@@ -283,7 +283,7 @@ pub struct Load {
     pub has_resets: bool,
     /// Number of subscriptions to shards.
     pub readers: u32,
-    /// Most client bytes in flight.
+    /// Most bytes of clients' appends in flight.
     pub in_flight_bytes: u64,
     /// Start of the load.
     pub began: Time,
@@ -297,7 +297,7 @@ pub struct Load {
     pub view: ViewNumber,
     /// The view when all appends had outcomes.
     pub last_view: ViewNumber,
-    /// Highest claim by then.
+    /// Highest view number claimed by then.
     pub last_claim: ViewNumber,
     /// Stable bound at the end of the load.
     pub stable: Position,
@@ -307,7 +307,7 @@ pub struct Load {
     pub is_over: bool,
 }
 
-/// A trim by limits, at the first replica.
+/// A trim that retention limits caused, as seen at the first replica.
 #[derive(Clone, Copy, Debug)]
 pub struct Retained {
     /// When.
@@ -316,14 +316,14 @@ pub struct Retained {
     pub trim: Position,
     /// Bytes of the log's files, one replica per shard.
     pub used: u64,
-    /// Bytes of them that records from the trim point on keep.
+    /// Bytes of `used` that records from the trim point on occupy.
     pub kept: u64,
 }
 
 /// The position found for a time.
 #[derive(Clone, Copy, Debug)]
 pub struct Sought {
-    /// Correct time in milliseconds since the start.
+    /// Time searched for, by a correct clock, in milliseconds since the start.
     pub right_ms: u64,
     /// The answer.
     pub answer: Position,
@@ -345,7 +345,7 @@ pub struct History {
     by_payload: BTreeMap<Bytes, usize>,
     /// Observations in order.
     pub observations: Vec<Observation>,
-    /// Answers that brought them.
+    /// Answers that contained the observations.
     pub served: Vec<Served>,
     /// Shard that first served each position.
     pub(crate) owners: BTreeMap<Position, ShardId>,
@@ -389,7 +389,7 @@ pub struct History {
     pub claims: BTreeMap<Claimed, Moment>,
     /// Whether records have keys.
     pub keyed: bool,
-    /// Ended processes of nodes.
+    /// Ends of nodes' processes, with their moments.
     pub stopped: Vec<(NodeId, Moment)>,
     /// Subscriptions with predictions.
     pub speculations: Vec<Speculation>,
@@ -403,29 +403,29 @@ pub struct History {
     pub chosen: BTreeMap<ViewNumber, Member>,
     /// Records without positions that outlived a view.
     pub kept: Vec<Kept>,
-    /// When each replica first obeyed a view.
+    /// Moment when each replica first obeyed each view.
     pub heard: BTreeMap<(Member, ShardId, ViewNumber), Moment>,
     /// Incarnations of each replica, each with its first moment.
     pub incarnations: BTreeMap<(NodeId, ShardId), Vec<(Moment, Incarnation)>>,
-    /// Bounds of the final positions over time, by the replicas' states.
+    /// Bounds of the final positions over time, derived from the replicas' states.
     pub stable: Vec<(Moment, Position)>,
-    /// The same per shard, for a log that is ordered first.
+    /// Bounds of each shard's final positions over time, where records get positions first.
     pub written: BTreeMap<ShardId, Vec<(Moment, Position)>>,
-    /// The final log.
+    /// The final log: id and append of each position.
     pub last: BTreeMap<Position, (RecordId, Option<usize>)>,
-    /// Shard of each of these positions.
+    /// Shard of each position of the final log.
     pub last_shards: BTreeMap<Position, ShardId>,
     /// Whether more memory was lost than the log can bear.
     pub lost_too_much: bool,
-    /// When that happened.
+    /// When too much memory was lost.
     pub lost_at: Time,
-    /// In which view.
+    /// View in which too much memory was lost.
     pub lost_in: ViewNumber,
-    /// Bounds of what each replica has and knows as final, over time.
+    /// Bounds over time: the replica has all its records below, and knows that they are final.
     pub known: BTreeMap<(NodeId, ShardId), Vec<(Time, Position)>>,
     /// Positions that a replica reported as damaged.
     pub damaged: BTreeSet<(ShardId, Position)>,
-    /// Subscriptions that ended at a record no replica served, until judged.
+    /// Subscriptions that ended at a record that no replica served; judged at the end of the run.
     pub withheld: Vec<(ShardId, Position, String)>,
     /// Whether a disk lost or rejected writes.
     pub disks_failed: bool,
@@ -451,7 +451,7 @@ pub struct History {
     pub end: End,
     /// When faults ended.
     pub calm_since: Option<Time>,
-    /// The load, with a capacity.
+    /// The load and its costs, if the cluster has a capacity.
     pub load: Option<Load>,
     /// The second log, with little load.
     pub second: Option<Box<History>>,
@@ -540,7 +540,7 @@ impl History {
         self.sessions
     }
 
-    /// Final placement. A later view moves no final record.
+    /// Final placement of positions on shards. A later view moves no final record.
     #[must_use]
     pub fn placement(&self) -> Placement {
         self.placement_at(Moment::MAX)
@@ -625,14 +625,14 @@ impl History {
         }
         self.appends[index].ids.insert(id);
         if position.is_some() && self.appends[index].position != position {
-            // Another run may learn the position later.
+            // Another run of the application may learn the position later.
             let moment = self.tick();
             let append = &mut self.appends[index];
             (append.position, append.positioned) = (position, Some(moment));
         }
     }
 
-    /// Notes an answer to a reader. Returns its observations.
+    /// Notes an answer to a reader. Returns the indices of its observations.
     pub fn serve(&mut self, mut served: Served, records: &[Stored]) -> std::ops::Range<usize> {
         served.at = self.tick();
         served.records = self.observe(served.at, records, false);
@@ -643,7 +643,7 @@ impl History {
         served.records
     }
 
-    /// Notes the delivery of `from..upto`.
+    /// Notes that a reader received the positions `from..upto` in order.
     pub fn deliver(&mut self, from: Position, upto: Position, records: &[Stored]) {
         let at = self.tick();
         let records = self.observe(at, records, true);
@@ -724,7 +724,7 @@ impl History {
         }
     }
 
-    /// The latest such bound of a replica before `time`.
+    /// The latest bound of [`History::note_known`] for a replica before `time`.
     #[must_use]
     pub fn known_at(&self, node: NodeId, shard: ShardId, time: Time) -> Position {
         let known = self.known.get(&(node, shard)).map_or(&[][..], Vec::as_slice);
@@ -732,14 +732,14 @@ impl History {
         index.checked_sub(1).map_or(Position::ZERO, |index| known[index].1)
     }
 
-    /// Notes a session's end. The least number counts.
+    /// Notes a session's end. Of several reported numbers the least counts.
     pub fn end_session(&mut self, session: SessionId, end: u64) {
         let moment = self.tick();
         let (known, told) = self.ended.entry(session).or_insert((end, moment));
         (*known, *told) = (end.min(*known), moment);
     }
 
-    /// Notes that everything below is final.
+    /// Notes that all positions below `stable` are final.
     pub fn note_stable(&mut self, stable: Position) {
         if stable > self.stable.last().map_or(Position::ZERO, |(_, known)| *known) {
             let moment = self.tick();
@@ -747,7 +747,7 @@ impl History {
         }
     }
 
-    /// Notes that the shard's positions below are final.
+    /// Notes that the shard's positions below `written` are final.
     pub fn note_written(&mut self, shard: ShardId, written: Position) {
         let moment = self.tick();
         let known = self.written.entry(shard).or_default();
@@ -764,7 +764,7 @@ impl History {
         index.checked_sub(1).map_or(Position::ZERO, |index| known[index].1)
     }
 
-    /// Position of each append, by any observation.
+    /// Position of each append that was read or is in the final log.
     #[must_use]
     pub fn positions(&self) -> BTreeMap<usize, Position> {
         self.places().into_iter().map(|(append, (position, _))| (append, position)).collect()

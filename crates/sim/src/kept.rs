@@ -1,4 +1,4 @@
-//! Records without positions that outlive a view.
+//! Records that had no position at the end of a view and stay on their shard in the next.
 
 use seriatim_model::{IdRun, Position, ViewNumber};
 

@@ -1,4 +1,4 @@
-//! Late messages of an ended session, as delayed by a network.
+//! Messages of an ended session that arrive late, as from a slow network.
 
 use seriatim_model::{Address, Endpoint, Record, SessionId, ShardId, Time};
 use seriatim_protocol::Message;
@@ -18,7 +18,7 @@ pub struct LateMessages {
 }
 
 impl LateMessages {
-    /// The session ended at number `at`.
+    /// A sender for `session`, which ended at number `at`.
     #[must_use]
     pub fn new(now: Time, session: SessionId, at: u64) -> Self {
         Self { session, at, left: 4, next_at: now }

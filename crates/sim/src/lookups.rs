@@ -20,7 +20,7 @@ const ANSWER_WITHIN: Duration = Duration::from_millis(1500);
 const AT_ONCE: usize = 4;
 /// Token of the sequential read.
 const SCAN: u64 = 0;
-/// First request number of the application's own map questions.
+/// First number of the map questions that this test sends itself, beside those of the machine.
 const OWN: u64 = 1 << 40;
 
 /// Reads at random positions.
@@ -30,7 +30,7 @@ pub struct Lookups {
     random: Random,
     /// Next position of the sequential read.
     next: Position,
-    /// Known trim point.
+    /// Highest known trim point.
     trimmed: Position,
     /// Starts of unanswered reads, by token.
     running: BTreeMap<u64, Position>,
@@ -106,7 +106,7 @@ impl Lookups {
         }
     }
 
-    /// A position already read, or slightly beyond.
+    /// A random position, already read or slightly beyond.
     fn somewhere(&mut self) -> Position {
         Position(self.random.between(self.trimmed.0, self.next.0.max(self.trimmed.0) + 3))
     }
@@ -126,7 +126,7 @@ impl Lookups {
         self.step(now, Input::Request { token, request }, history, out);
     }
 
-    /// Asks a random replica for the map.
+    /// Asks a random replica for the map (the shards of positions).
     fn ask_for_map(&mut self, out: &mut Sends) {
         let (from, end) = (self.somewhere(), Position(u64::MAX));
         let Some(view) = &self.machine.entry().view else { return };
@@ -187,7 +187,8 @@ impl Lookups {
         let read_on = match reply {
             Reply::Records { records, next } => {
                 if records.is_empty() && from < next && next < Position::MAX && !self.asked.contains(&next) {
-                    // The application would conclude that there is no record yet.
+                    // Without a look at `next`, the application would conclude that the log has no
+                    // record there yet.
                     let problem = format!("a read from {from} on ended at {next}, and did not look there");
                     history.problems.push(problem);
                 }
@@ -220,7 +221,7 @@ impl Lookups {
             Failure::Missing { .. } if history.excuse(Excuse::Missing, history.lost_too_much) => {
                 self.has_ended = true;
             }
-            // Shards may learn of the loss at different times.
+            // Shards may learn of an accepted loss at different times.
             Failure::Gap { position, .. }
                 if history.excuse(Excuse::Gap, is_being_lost(history.accepted.as_ref(), position)) => {}
             Failure::Gap { .. } | Failure::Disordered { .. } => history.holes.push(failure.to_string()),

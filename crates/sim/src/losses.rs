@@ -9,7 +9,7 @@ use crate::history::{History, Moment, Observation};
 /// Positions that a reader skipped as lost.
 #[derive(Clone, Debug)]
 pub struct Skipped {
-    /// When.
+    /// When the reader skipped them.
     pub at: Moment,
     /// The reader's shards. `None`: all.
     pub shards: Option<BTreeSet<ShardId>>,
@@ -40,8 +40,8 @@ impl History {
             .is_some_and(|loss| loss.done.is_none_or(|done| earlier < done) && loss.at < later)
     }
 
-    /// Whether the record may be elsewhere too: the duplicate filter was lost with the sequencing
-    /// replicas' memory, and a client repeated an append in doubt.
+    /// Whether the record may be at another position too: the duplicate filter was lost with the
+    /// sequencing replicas' memory, and a client repeated an append in doubt.
     #[must_use]
     pub fn may_be_again(&self, position: Position, seen: Moment) -> bool {
         self.accepted.as_ref().is_some_and(|loss| loss.at < seen && position >= loss.certain)

@@ -59,7 +59,6 @@ fn profile() -> impl TypedValueParser<Value = Profile> {
         .map(|name| Profile::named(&name).expect("it is one of them"))
 }
 
-/// Shared by the threads.
 #[derive(Debug, Default)]
 struct Progress {
     next: AtomicU64,
@@ -105,7 +104,6 @@ fn mutation_named(name: &str) -> Option<Mutation> {
     MUTATIONS.iter().map(|mutation| mutation.mutation).find(|mutation| format!("{mutation:?}") == name)
 }
 
-/// Runs seeds until none is left.
 fn work(arguments: &Arguments, mutation: Option<Mutation>, from: u64, progress: &Progress, began: Instant) {
     while !progress.stop.load(Ordering::Relaxed) {
         let index = progress.next.fetch_add(1, Ordering::Relaxed);
@@ -132,7 +130,6 @@ fn work(arguments: &Arguments, mutation: Option<Mutation>, from: u64, progress: 
     }
 }
 
-/// Prints the result.
 fn verdict(
     arguments: &Arguments,
     from: u64,

@@ -20,8 +20,8 @@ pub struct Detection {
     pub within: u64,
     /// The profile to run.
     pub profile: Profile,
-    /// Property of the orderings with the defect. The first such ordering of the profile must show
-    /// it.
+    /// Property of the orderings that have the defect. The first such ordering of the profile must
+    /// show it.
     pub of: fn(&Properties) -> bool,
     /// The first seed.
     pub from: u64,
@@ -45,7 +45,7 @@ impl Detection {
         self.profile.orders().find(shows).expect("some ordering shows it")
     }
 
-    /// Requires an ordering with this property.
+    /// Restricts the defect to orderings with this property.
     #[must_use]
     pub const fn of(self, property: fn(&Properties) -> bool) -> Self {
         Self { of: property, ..self }
@@ -75,8 +75,8 @@ const HAS_QUOTAS: fn(&Properties) -> bool = |order| order.has_quotas;
 const SHARDS_CHOSEN: fn(&Properties) -> bool = |order| !order.places_by_position;
 const NAMES_APART: fn(&Properties) -> bool = |order| matches!(order.announces, Announced::Id);
 
-/// The log skips a session while its records are repeated, and the member that forgot it dies. That
-/// is rare: this plan showed it, and is varied.
+/// The log skips a session while its records are repeated, and the member that forgot the session
+/// dies. That is rare: seeds vary a plan that showed it.
 const PASSED_WHILE_REPEATED: Profile = Profile {
     make: |seed| {
         let mut plan = (profiles::ANY.make)(1_900_004_657);
@@ -94,10 +94,11 @@ pub const MUTATIONS: [Detection; 143] = [
     detection(Mutation::SealSkipped, "durability", 5, profiles::SHARD_RESTARTS),
     detection(Mutation::SealNotDurable, "kept_promises", 40, profiles::POWER_LOSSES),
     detection(Mutation::SealedTruncates, "no_unstable_reads", 150, profiles::CHURN),
-    // No reader gets a wrong record: records keep their versions.
+    // Readers get no wrong record, since records keep their versions: only the broken promise
+    // shows.
     detection(Mutation::FenceSkipped, "kept_promises", 10, profiles::RACING_CONTROLLERS),
     detection(Mutation::StageDestroys, "durability", 15, profiles::HALF_SEEN),
-    // An assertion notices it first: drops come in order.
+    // An assertion notices the defect first: drops come in order.
     detection(Mutation::TruncatesUnordered, "assertion", 3, profiles::DISORDER),
     detection(Mutation::FirstAfterFlush, "durability", 5, profiles::HALF_SEEN),
     detection(Mutation::FlushReversed, "assertion", 3, profiles::CHURN),
@@ -119,12 +120,13 @@ pub const MUTATIONS: [Detection; 143] = [
     detection(Mutation::SessionEndLost, "session_end", 20, profiles::ENDINGS),
     detection(Mutation::ForgottenWithoutFloor, "at_most_once", 20, profiles::MANY_SESSIONS),
     detection(Mutation::BackupsSkipped, "no_gap", 10, profiles::DYING_LEADERS),
-    // As for `FenceSkipped`.
+    // Readers get no wrong record, as for `FenceSkipped`.
     detection(Mutation::DeposedPrimaryObeyed, "kept_promises", 10, profiles::RACING_CONTROLLERS),
     detection(Mutation::MissingCounted, "liveness", 20, profiles::DEPARTURES),
     detection(Mutation::MissingServed, "no_gap", 100, profiles::COPIES),
     detection(Mutation::PutOffForEver, "liveness", 40, profiles::CUT_OFF),
-    // Starts after the seeds that fail where only the view's members are asked.
+    // The first seeds fail already because this defect asks only the view's members, as
+    // `FormerNotAsked` does.
     detection(Mutation::RepairWaits, "liveness", 50, profiles::MENDING).from(50),
     detection(Mutation::StandInCopies, "copied_early", 20, profiles::ABSENCES),
     detection(Mutation::ReplacedAtOnce, "copied_early", 20, profiles::ABSENCES),
@@ -217,7 +219,7 @@ pub const MUTATIONS: [Detection; 143] = [
     detection(Mutation::WindowEarly, "speculation_holds", 40, profiles::FORETOLD).from(300),
     detection(Mutation::CutUnmet, "foretold", 20, profiles::FORETOLD),
     detection(Mutation::PassedOverShifts, "foretold", 12, profiles::MANY_SESSIONS).of(HAS_QUOTAS),
-    // An assertion notices it: a cut ends where its window says.
+    // An assertion notices the defect: a cut ends where its window says.
     detection(Mutation::QuotaAtOnce, "assertion", 10, profiles::FORETOLD),
     detection(Mutation::AcknowledgedOnPrediction, "real_time_order", 20, profiles::FORETOLD),
     detection(Mutation::PaddingUncounted, "liveness", 20, profiles::FORETOLD),

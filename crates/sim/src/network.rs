@@ -24,7 +24,7 @@ pub struct Connection(pub u64);
 /// Kind of a connection between two parties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
-    /// All messages but heartbeats; without a capacity, all messages.
+    /// All messages but heartbeats; all messages in a cluster without a capacity.
     Bulk,
     /// Heartbeats.
     Urgent,
@@ -40,9 +40,9 @@ pub struct Network {
     /// Heartbeat connections, including closed ones.
     urgent: BTreeSet<Connection>,
     pairs: BTreeMap<Connection, (Party, Party)>,
-    /// Latest arrival per directed connection.
+    /// Latest arrival for each direction of a connection.
     busy_until: BTreeMap<(Connection, Party), Time>,
-    /// Ends that have not noticed the close.
+    /// Ends of broken connections that have not noticed the close.
     unnoticed: BTreeSet<(Connection, Party)>,
     /// Directed links that lose everything.
     cut: BTreeSet<(Party, Party)>,
@@ -50,7 +50,7 @@ pub struct Network {
     mute: BTreeSet<(Party, Party)>,
     /// Delay factors of directed links.
     slow: BTreeMap<(Party, Party), u32>,
-    /// Per thousand messages: lost, duplicated, overtaking.
+    /// Messages per thousand that are lost, duplicated, or overtake others.
     loss: u64,
     duplication: u64,
     reordering: u64,
@@ -181,7 +181,7 @@ impl Network {
         self.pairs.keys().copied().collect()
     }
 
-    /// Arrivals of a message sent now: none, one or two.
+    /// Arrival times of a message sent now: none, one or two.
     pub fn arrivals(&mut self, now: Time, connection: Connection, from: Party, to: Party) -> Vec<Time> {
         if self.cut.contains(&(from, to)) || self.random.permille(self.loss) {
             return vec![];
@@ -226,13 +226,13 @@ impl Network {
         self.cut.remove(&(from, to));
     }
 
-    /// Whether only heartbeats pass.
+    /// Whether only heartbeats pass from one party to the other.
     #[must_use]
     pub fn is_mute(&self, from: Party, to: Party) -> bool {
         self.mute.contains(&(from, to))
     }
 
-    /// Blocks everything but heartbeats.
+    /// Blocks everything but heartbeats from one party to the other.
     pub fn silence(&mut self, from: Party, to: Party) {
         self.mute.insert((from, to));
     }

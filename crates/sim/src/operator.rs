@@ -1,5 +1,5 @@
-//! A log's operator: polls the status, asks for losses and accepts them, with the machines that
-//! programs use.
+//! A log's operator: polls the status, asks which records are lost and accepts losses, with the
+//! machines that programs use.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -16,17 +16,18 @@ use seriatim_protocol::{Message, Options};
 
 use crate::history::{History, Moment, Sought};
 
-/// Pause between looks.
+/// Pause between two wakeups of the operator.
 pub const LOOKS_EVERY: Duration = Duration::from_millis(200);
 /// Time for a controller to report losses.
 const TIMEOUT: Duration = Duration::from_secs(4);
-/// Machine numbers. Each poll has a new one, from `FIRST_POLL` on, so that late answers reach no
-/// other.
+/// Machine numbers. Each poll has a new one, from `FIRST_POLL` on, so that a late answer does not
+/// reach a later poll.
 const RECOVERY: u64 = 0;
 const SEARCH: u64 = 1;
 const AWAITING: u64 = 2;
 const FIRST_POLL: u64 = 3;
-/// First inventory number, increasing for the same reason.
+/// First machine number of inventories (questions to nodes). Each has a new one, for the same
+/// reason.
 const FIRST_INVENTORY: u64 = 1 << 32;
 
 /// Positions `from..end` of a shard that no replica holds.
@@ -35,7 +36,7 @@ pub type Gap = (ShardId, Position, Position);
 /// A loss that an operator accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acceptance {
-    /// When.
+    /// When the operator accepted it.
     pub at: Moment,
     /// Positions below it are kept, except `gaps`.
     pub certain: Position,
@@ -60,7 +61,7 @@ pub enum Told {
         /// Shards whose primary was down between question and answer.
         absent: Vec<ShardId>,
     },
-    /// Losses, or that the log continues.
+    /// Report of losses, or that the log continues.
     Recovered(Recovered),
     /// The position found for a time.
     Sought(Sought),
@@ -83,7 +84,7 @@ pub enum Told {
 pub enum Outcome {
     /// Status of the log.
     Status(Asked, Status),
-    /// Answer about losses, and whether it was asked in calm.
+    /// Answer about losses, and whether it was asked in calm (after all faults).
     Recovered(Recovered, bool),
     /// The position found for a time.
     Sought(Sought),
@@ -126,7 +127,7 @@ pub struct Operator {
     polls: u64,
     inventory: Option<(Inventory, FirstAsked)>,
     inventories: u64,
-    /// Time of the next look.
+    /// Time of the operator's next wakeup.
     pub look_at: Time,
     /// The loss reported in calm: certain bound and gaps.
     pub told: Option<(Position, Vec<Gap>)>,
@@ -181,7 +182,7 @@ impl Operator {
         }
     }
 
-    /// Takes an answer about losses. Only questions in calm count.
+    /// Takes an answer about losses. It counts only if the question was asked in calm.
     pub fn hears(&mut self, told: Recovered, is_calm: bool, history: &mut History) -> Told {
         let moment = history.tick();
         self.found_all |= told.done && !told.lost && is_calm;
@@ -273,7 +274,7 @@ impl Operator {
                 let (known, asked) = drive(&mut self.inventory, turn, sends)?;
                 known.map(|known| Outcome::Known(asked, known))
             }
-            // A late answer.
+            // An answer to an earlier poll.
             machine if machine != FIRST_POLL + self.polls => None,
             _ => {
                 let (answers, asked) = drive(&mut self.status, turn, sends)?;

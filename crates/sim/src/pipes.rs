@@ -83,10 +83,10 @@ impl Pipes {
         leaving
     }
 
-    /// The receiver read `bytes`, or they are lost.
+    /// Notes that the receiver read `bytes`, or that they were lost.
     pub fn taken(&mut self, way: Way, bytes: usize) {
         let Some(pipe) = self.pipes.get_mut(&way) else { return };
-        // Duplicates were counted once.
+        // Of a duplicated frame, only one copy was counted as unread.
         let bytes = bytes.min(pipe.unread_bytes);
         pipe.unread_bytes -= bytes;
         self.unread_at_nodes -= if is_node(way.1) { bytes } else { 0 };

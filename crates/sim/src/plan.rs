@@ -158,14 +158,14 @@ pub struct Workload {
 /// The nodes' wall clocks.
 #[derive(Clone, Debug, Default)]
 pub struct Clocks {
-    /// Milliseconds by which each is ahead.
+    /// Milliseconds by which each node's clock is ahead of true time.
     pub ahead_ms: Vec<i64>,
-    /// Jumps: start, duration, node, milliseconds.
+    /// Temporary jumps of a clock: start, duration, node, milliseconds added.
     pub jumps: Vec<(Duration, Duration, NodeId, i64)>,
 }
 
 impl Clocks {
-    /// A node's milliseconds ahead at `after`.
+    /// Milliseconds by which a node's clock is ahead at `after`.
     #[must_use]
     pub fn ahead_ms(&self, node: NodeId, after: Duration) -> i64 {
         let jumped = self.jumps.iter().filter(|(from, lasting, of, _)| {
@@ -290,7 +290,7 @@ impl Plan {
             done_without_calm: None,
             capacity: None,
         };
-        // Drawn separately, so that known seeds keep their meaning.
+        // Drawn from separate generators, so that known seeds keep their plans.
         let mut apart = Random::new(seed ^ 0x0E4D);
         plan.journal.snapshot_bytes = Random::new(seed ^ 0x54A9).pick(&[300, 2000, 256 << 10]);
         plan.options.limits.orphan_check_after = apart.pick(&[50, 400, 3000].map(Duration::from_millis));
@@ -342,7 +342,7 @@ impl Plan {
             self.workload.oversize_permille = 0;
         }
         if !order.properties().fills_late {
-            // No append fails as late, so none is resubmitted.
+            // No append fails because it is late, so none is resubmitted.
             self.workload.unordered = false;
         }
         self.config = self.config.fitted();
@@ -444,11 +444,11 @@ fn limits(random: &mut Random, config: &mut LogConfig) -> Limits {
     }
 }
 
-/// Seeds the differing limits, separately, so that known seeds keep their meaning. No seed that
-/// once failed has differing nodes.
+/// Seed of the limits that differ between nodes, separate so that known seeds keep their plans. No
+/// seed that once failed has differing nodes.
 const DIFFERENT: u64 = 0xD205_215F;
 
-/// Seeds the long faults, likewise.
+/// Seed of the long faults, separate for the same reason.
 const LONG: u64 = 0x10_4604;
 
 /// Limits of one node: at most the plan's, which other replicas rely on. Heartbeats remain
@@ -467,7 +467,7 @@ fn make_different(limits: &mut Limits, random: &mut Random) {
     limits.heartbeats_missed = random.pick(&[limits.heartbeats_missed, 4]);
 }
 
-/// Limits shared by clients, often low enough to be reached. Drawn separately.
+/// Lowers limits shared by clients, often until runs reach them. Drawn separately.
 fn scarce(limits: &mut Limits, seed: u64) {
     let mut random = Random::new(seed ^ 0x5CA2_CE00);
     if random.percent(50) {
@@ -480,7 +480,7 @@ fn scarce(limits: &mut Limits, seed: u64) {
     }
 }
 
-/// Drawn separately, so that known seeds keep their meaning.
+/// Random changes of shards. Drawn separately, so that known seeds keep their plans.
 fn reshapes(seed: u64) -> Vec<(Duration, Reshape)> {
     let mut random = Random::new(!seed);
     let count = if random.percent(35) { random.between(1, 3) } else { 0 };

@@ -18,7 +18,7 @@ use crate::random::Random;
 
 pub use table::*;
 
-/// Five nodes without faults: three order, the others hold records. The register is on its own
+/// Five nodes without faults: three order records, the others hold them. The register is on its own
 /// node.
 fn quiet(seed: u64) -> Plan {
     Plan {
@@ -109,7 +109,8 @@ fn churn(seed: u64) -> Plan {
     plan
 }
 
-/// Ordered first: chains change, messages are lost, and clients die holding positions.
+/// For orderings that assign positions first: chains change, messages are lost, and clients die
+/// holding positions.
 fn chains(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xC0);
     let mut plan = quiet(seed);
@@ -126,8 +127,8 @@ fn chains(seed: u64) -> Plan {
     plan
 }
 
-/// Ordered by cuts: shards and ordering layer change, messages are lost and reordered, and clients
-/// die.
+/// For orderings by cuts: shards and ordering layer change, messages are lost and reordered, and
+/// clients die.
 fn cuts(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xC75);
     let mut plan = quiet(seed);
@@ -215,7 +216,7 @@ fn shard_restarts(seed: u64) -> Plan {
     plan
 }
 
-/// View changes die before they are registered.
+/// Controllers fail to finish view changes: attempts end before the view is registered.
 fn dying_attempts(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xDA);
     let mut plan = quiet(seed);
@@ -456,15 +457,15 @@ fn resumed(seed: u64) -> Plan {
     plan
 }
 
-/// [`resumed`] with earlier runs that live and send on.
+/// [`resumed`], but earlier runs of the programs live and continue to send.
 fn shut_out(seed: u64) -> Plan {
     let mut plan = resumed(seed);
     plan.workload.lives_on_percent = 60;
     plan
 }
 
-/// [`shut_out`] with isolated earlier runs: they send their rest to a view that began after their
-/// sessions ended.
+/// [`shut_out`] with isolated earlier runs: they send their remaining appends to a view that began
+/// after their sessions ended.
 fn shut_out_later(seed: u64) -> Plan {
     let mut plan = shut_out(seed);
     plan.workload.lives_on_percent = 100;

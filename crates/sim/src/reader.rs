@@ -124,7 +124,7 @@ impl Reader {
         }
     }
 
-    /// Bound of the positions that were read or are gone.
+    /// Bound below which every position was read, lost or trimmed.
     #[must_use]
     pub fn frontier(&self) -> Position {
         self.read_to
@@ -297,7 +297,8 @@ impl Reader {
         let Some(from) = delivered_from else {
             cursor.is_done = drains && upto <= cursor.next;
             if upto <= cursor.next {
-                // There are no records, or the replica has left the view.
+                // The replica sent no further records: the log has none, or the replica has left
+                // the view.
                 self.look_up_at = self.look_up_at.or(Some(now));
             }
             cursor.next = cursor.next.max(upto);
@@ -348,7 +349,7 @@ impl Reader {
                 cursor.ask_at = now;
                 self.note_read([position]);
             }
-            // A replica of another view may hold it.
+            // A replica of another view may hold the record.
             ReadError::Missing { .. } => self.look_up_at = self.look_up_at.or(Some(now)),
             _ => {}
         }
@@ -366,7 +367,7 @@ fn request_of(message: &Message) -> Option<u64> {
     }
 }
 
-/// Contents of an answer, and its start in a subscription.
+/// Contents of an answer; for a subscription also its first position.
 fn found_in(message: Message) -> Option<(Option<Position>, Found)> {
     match message {
         Message::Records { records, upto, .. } => Some((None, Found { records, empty: vec![], upto })),

@@ -1,4 +1,5 @@
-//! Positions given in advance, from the messages about windows, cuts and predictions.
+//! Positions (slots) that windows assign to shards in advance, collected from the nodes' messages
+//! about windows, cuts and predictions.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +14,13 @@ use seriatim_protocol::shard::{self, Placed, Turns, Unplaced};
 pub struct Slots {
     /// Windows of each view by number, as sent to shard replicas.
     pub windows: BTreeMap<(ViewNumber, u32), Turns>,
-    /// Windows announced with different contents.
+    /// Windows announced twice with different contents.
     pub conflicts: Vec<String>,
-    /// Committed cuts of each view, by its leader.
+    /// Committed cuts of each view, as its leader sent them.
     pub cuts: BTreeMap<(ViewNumber, Position), Vec<Ordered>>,
-    /// Parts of each claim's closing cuts.
+    /// Parts of the cuts with which each claim closes the old view.
     pub closings: BTreeMap<(ViewNumber, Position), Vec<Ordered>>,
-    /// Each shard's local log per view, by its primary. Padding has ids of no session.
+    /// Each shard's local log per view, as its primary sent it. Padding has ids of no session.
     pub names: BTreeMap<(ViewNumber, ShardId), Vec<RecordId>>,
     /// The primaries' predictions.
     pub predictions: Vec<Prediction>,
@@ -42,7 +43,7 @@ pub struct Prediction {
     pub upto: Position,
 }
 
-/// Positions of a window's turns, and positions of shards without turns.
+/// Numbers of positions in a window: of its turns, and of shards without turns.
 #[must_use]
 pub fn sizes(window: &Turns) -> (u64, u64) {
     let in_cut = |cut: u32| {
@@ -99,7 +100,7 @@ impl Slots {
         }
     }
 
-    /// A view's slots below `end`, from its known windows.
+    /// Slots of a view below `end`, from its known windows: shard and index of each position.
     #[must_use]
     pub fn of_view(&self, view: ViewNumber, end: Position) -> BTreeMap<Position, (ShardId, u64)> {
         let mut slots = BTreeMap::new();

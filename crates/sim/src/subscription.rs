@@ -26,7 +26,7 @@ pub struct Subscription {
     choice: usize,
     machine: Subscriber,
     random: Random,
-    /// Next position due.
+    /// Next position to receive.
     next: Position,
     /// Records that the application still requests.
     wants: u64,
@@ -42,7 +42,7 @@ struct Speculative {
     number: usize,
     /// Whether it wants all records.
     is_whole: bool,
-    /// Unconfirmed records.
+    /// Predicted records that are not yet confirmed.
     standing: VecDeque<Stored>,
     confirmed: Position,
 }
@@ -80,7 +80,7 @@ impl Speculative {
 }
 
 impl Subscription {
-    /// Subscribes from the beginning of the log, in half of the seeds with predictions. `window` is
+    /// Subscribes from the beginning of the log, with predictions in half of the seeds. `window` is
     /// in bytes.
     #[must_use]
     pub fn new(
@@ -168,8 +168,8 @@ impl Subscription {
             && retired.all(|retired| self.next() >= retired.ends(&entry.history))
     }
 
-    /// Whether it has every wanted record below `end`. Retired shards have none above some
-    /// position.
+    /// Whether it has every wanted record below `end`. Retired shards have no records above their
+    /// end.
     #[must_use]
     pub fn has_all_below(&self, end: Position) -> bool {
         let known = self.machine.entry().view.as_ref().zip(self.shards.as_ref());
@@ -187,7 +187,7 @@ impl Subscription {
         self.machine.entry().view_number() >= view
     }
 
-    /// Its client has died.
+    /// Notes that its client has died.
     pub fn leave(&self, history: &mut History) {
         history.choices[self.choice].has_ended = true;
         if let Some(speculative) = &self.speculative {

@@ -11,10 +11,10 @@ use crate::history::{self, History};
 use crate::random::Random;
 use crate::reader::Reader;
 
-/// Time until a further trim replaces a pending one.
+/// Time after which a further trim replaces an unconfirmed one.
 const FURTHER_AFTER: Duration = Duration::from_secs(3);
 
-/// Trims, one trim after another.
+/// Makes one trim after another.
 #[derive(Debug)]
 pub struct Trimmer {
     control: NodeId,
@@ -83,7 +83,7 @@ impl Trimmer {
     fn trim_more(&mut self, now: Time, reader: &Reader, random: &mut Random) {
         let read = reader.frontier();
         let goal = match &self.under_way {
-            // Such a trim lacks disk space. An operator would trim further too.
+            // A trim that takes longer lacks disk space. An operator would trim further too.
             Some(_) if now >= self.further_at => {
                 self.further_at = now + FURTHER_AFTER;
                 Some(read)

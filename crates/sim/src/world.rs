@@ -63,7 +63,7 @@ use scene::{Flight, Happening};
 const CONTROL: NodeId = NodeId(1);
 /// Client that creates the logs.
 const FOUNDER: u32 = 10_000;
-/// Client that reads everything in the end.
+/// Client that reads the whole log at the end.
 const JUDGE: u32 = 10_001;
 /// The tested log.
 const NAME: &str = "tested";
@@ -73,7 +73,7 @@ const MEETING: Duration = Duration::from_millis(500);
 const FOUNDING: Duration = Duration::from_millis(60);
 /// Time for a log's first view, with a capacity.
 const FIRST_VIEW_WITHIN: Duration = Duration::from_secs(5);
-/// Longest time of all faults together.
+/// Longest time with faults and clients, unless the plan has a load or nodes are absent for longer.
 const BUSY_FOR: Duration = Duration::from_millis(2500);
 /// Longest time for everything to complete after calm returned.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -89,7 +89,7 @@ pub struct World {
     operator: Operator,
     /// Nodes that leave or have left.
     leavers: Leavers,
-    /// Logs that come and go.
+    /// Other logs, which are created and deleted.
     fleet: Fleet,
 }
 
@@ -172,7 +172,7 @@ impl World {
         self.create(NAME.to_owned(), config);
         self.found_second();
         if self.cluster.scene.plan.capacity.is_some() {
-            // Later durations are judged; the first view's is not.
+            // Waits for the first view, whose duration is not judged; later durations are.
             self.run_until(FIRST_VIEW_WITHIN, |world| {
                 world.nodes_are_at_rest() && world.cluster.truth().second_is_at_rest()
             });
@@ -319,7 +319,7 @@ impl World {
         }
     }
 
-    /// Requests a change of shards, once.
+    /// Requests a change of shards from the register, once.
     fn reshape(&mut self, reshape: Reshape) {
         let Some(entry) = self.cluster.entry() else { return };
         let (log, request) = (entry.id, self.cluster.scene.question());

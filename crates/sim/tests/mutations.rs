@@ -22,8 +22,8 @@ fn every_defect_is_caught_by_its_checker() {
     assert!(missed.is_empty(), "{}", missed.join("\n"));
 }
 
-/// The list has one checker and one order per defect. This checker's other half serves another
-/// defect.
+/// The list has one checker and one order per defect. Another defect tests this checker's bound on
+/// written bytes.
 #[test]
 fn view_changes_that_send_all_again_and_again_are_caught_by_what_they_send() {
     let (mutation, checker) = (Mutation::ResentWithoutBackoff, "view_change_cost");
@@ -39,7 +39,7 @@ fn successors_that_a_view_change_of_scalog_forgets_are_missed() {
     assert!(detection.caught().is_some(), "nothing was in the log twice");
 }
 
-/// Where positions are given in advance, a cut that some members lack confirms.
+/// With this defect, a cut that some members lack confirms predictions.
 #[test]
 fn predictions_of_belfast_that_are_confirmed_too_early_are_taken_back() {
     let (mutation, checker) = (Mutation::HoldsUncommitted, "confirmed_is_final");

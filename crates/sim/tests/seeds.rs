@@ -30,7 +30,7 @@ fn seeds_of_erwin_bb_that_failed_once_are_clean() {
     let seeds = [
         // A node died between the removal of a dismissed replica's store and its journal entry.
         8_002_440, 8_005_379, 8_010_147, 8_014_682, //
-        // A start without room used up an orderly stop's remains.
+        // A start without disk space used up the state left by an orderly stop.
         11_007_069, //
         // A returning replica was alone before it knew the trim point.
         13_001_003, //
@@ -60,7 +60,7 @@ fn seeds_of_erwin_bb_that_failed_once_are_clean() {
 #[test]
 fn seeds_of_erwin_st_that_failed_once_are_clean() {
     let seeds = [
-        // An append acknowledged by name stayed so until a later one was located.
+        // An append acknowledged by name had no position until a later one was located.
         108,
         133, //
         // A subscription resumed with records before an accepted loss.
@@ -84,7 +84,7 @@ fn seeds_of_erwin_st_that_failed_once_are_clean() {
         60_002_679, //
         // An order was answered as before its failed write, without its no-op.
         62_008_269, //
-        // A put of a void record was acknowledged after the mark was forgotten.
+        // A put of a void record was acknowledged after its mark as void was forgotten.
         65_008_155, //
         // A client with a forgotten session repeated a put, and asked no replica that would report
         // it.
@@ -123,7 +123,7 @@ fn seeds_of_corfu_that_failed_once_are_clean() {
         // A view rewrote positions below one replica's trim point as junk, and a new replica served
         // it.
         80_005_545, //
-        // A controller that reported a log unavailable restarted, and no other withdrew that.
+        // A controller that reported a log unavailable restarted, and no other withdrew the report.
         930_007_152,
     ];
     any_clean(Corfu, &seeds);
@@ -165,8 +165,8 @@ fn seeds_of_scalog_that_failed_once_are_clean() {
         6_001_742, //
         // A replica restarted between a flush and its view, and counted flushed records as missing.
         276, //
-        // A new view's leader spoke before a replica knew the view, which left a hole in the
-        // replica's answers.
+        // A new view's leader sent messages before a replica knew the view, which left a hole in
+        // the replica's answers.
         370, //
         // An absent replica learned late of a superseded view, and took itself for a member.
         1_010_613, //

@@ -1,5 +1,5 @@
-//! The [`Disk`] trait, a disk in memory with injected faults, and two wrappers. The server has its
-//! own disk.
+//! The [`Disk`] trait for the files of the journal and the record stores; a disk in memory with
+//! injected faults; two wrappers. The server's disk is in another crate.
 
 mod bounded;
 mod faulty;
@@ -60,8 +60,8 @@ pub trait Disk: fmt::Debug + Send + Sync {
         self.write_at(name, offset, chunks)
     }
 
-    /// The backlog of written bytes that the disk's own thread has not passed to the operating
-    /// system. Above its limit writers wait. This call is cheap.
+    /// The backlog: written bytes that the disk's own thread has not yet passed to the operating
+    /// system. While it exceeds its limit, writers wait. This call is cheap.
     fn behind(&self) -> BytesBehind {
         BytesBehind { bytes: 0, most: u64::MAX }
     }
@@ -82,8 +82,8 @@ pub trait Disk: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
-    /// The written-out length of each file, in bytes. `None`: unknown. Files may appear and vanish
-    /// meanwhile. Slow with many files.
+    /// The length of each file, without bytes still in the backlog, in bytes. `None`: unknown.
+    /// Files may appear and vanish meanwhile. Slow with many files.
     ///
     /// # Errors
     /// If the disk fails.
@@ -108,8 +108,8 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// or removed a file or directory. With many files, each call checks some.
     ///
     /// # Errors
-    /// If a name leads, or led earlier, to another file or to none: the next start would not find
-    /// later writes.
+    /// If a name leads, or once led, to another file or to none: the next start would not find the
+    /// writes of this process.
     fn verify(&self) -> io::Result<()> {
         Ok(())
     }
@@ -161,7 +161,7 @@ impl BytesBehind {
 /// Syncs the files that a checkpoint or an orderly close named, except those deleted meanwhile.
 ///
 /// # Errors
-/// The first failed sync; it is final for that store.
+/// The first failed sync; that store must not be used again.
 pub fn sync_files(disk: &dyn Disk, names: &[String]) -> io::Result<()> {
     for name in names {
         match disk.sync(name) {
@@ -179,7 +179,8 @@ fn children<'a>(dir: &str, names: impl Iterator<Item = &'a String>) -> std::coll
         .collect()
 }
 
-/// `name` after its directory `from` becomes `to`. `None` if it is elsewhere.
+/// The name of a file after its directory `from` is renamed to `to`. `None` if the file is not in
+/// `from`.
 fn renamed(name: &str, from: &str, to: &str) -> Option<String> {
     is_within(from, name).then(|| format!("{to}{}", &name[from.len()..]))
 }

@@ -4,14 +4,14 @@ use std::io;
 
 use rustix::io::Errno;
 
-/// Why a journal or a shard store could not be opened. A failed open at most cuts files back to
-/// their valid part.
+/// Why a journal or a shard store could not be opened. A failed open changes nothing, except that
+/// it may cut files back to their valid part.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Durable bytes changed. A peer must supply them.
+    /// Durable bytes of the file have changed. The node must copy the contents from a peer.
     #[error("{file} is damaged at byte {offset}: {what}")]
     Damaged {
-        /// The file's name on its disk.
+        /// The file's name.
         file: String,
         /// Offset in the file, in bytes.
         offset: u64,
@@ -21,7 +21,7 @@ pub enum OpenError {
     /// The file was written by another cluster, node, log or shard.
     #[error("{file} belongs to {found}, not to {expected}")]
     Foreign {
-        /// The file's name on its disk.
+        /// The file's name.
         file: String,
         /// The owner named in the file.
         found: String,
@@ -31,7 +31,7 @@ pub enum OpenError {
     /// A newer program wrote the file.
     #[error("{file} has format version {found}; this program knows versions up to {known}")]
     Version {
-        /// The file's name on its disk.
+        /// The file's name.
         file: String,
         /// The file's version.
         found: u16,
@@ -41,7 +41,7 @@ pub enum OpenError {
     /// The file uses an unknown critical feature.
     #[error("{file} uses features that this program does not know (critical flags {flags:#06x})")]
     Features {
-        /// The file's name on its disk.
+        /// The file's name.
         file: String,
         /// Its critical flags.
         flags: u16,
@@ -55,7 +55,7 @@ pub enum OpenError {
     /// The disk failed.
     #[error("{file}: {source}{}", advice(source))]
     Io {
-        /// The file's name on its disk.
+        /// The file's name.
         file: String,
         /// The disk's error.
         source: io::Error,
@@ -89,7 +89,7 @@ impl OpenError {
     }
 }
 
-/// The remedy, where the system's error text names none.
+/// The remedy that the message appends, where the system's error text names none.
 fn advice(source: &io::Error) -> &'static str {
     match Errno::from_io_error(source) {
         Some(Errno::IO) => {

@@ -18,7 +18,7 @@ use seriatim_model::wire::{Encoder, Wire, decode_one};
 
 use crate::error::OpenError;
 
-/// Version of new files; newest readable version.
+/// Version of new files, and the newest that this program reads.
 pub(crate) const VERSION: u16 = 6;
 
 pub(crate) const PACKED_BINDINGS: u16 = 2;
@@ -40,7 +40,6 @@ pub(crate) const FRAME_PREFIX_BYTES: usize = 8;
 
 pub(crate) type Magic = [u8; 8];
 
-/// Encodes the header in exactly `size` bytes.
 pub(crate) fn encode_header<T: Wire>(magic: Magic, body: &T, size: usize) -> Bytes {
     let mut out = Vec::with_capacity(size);
     out.extend_from_slice(&magic);
@@ -56,7 +55,7 @@ pub(crate) fn encode_header<T: Wire>(magic: Magic, body: &T, size: usize) -> Byt
     out.into()
 }
 
-/// Decodes exactly the output of [`encode_header`].
+/// Decodes a header that [`encode_header`] wrote. `header` has exactly its length.
 pub(crate) fn decode_header<T: Wire>(file: &str, magic: Magic, header: &Bytes) -> Result<T, OpenError> {
     let damaged = |what| OpenError::damaged(file, 0, what);
     if header.len() < PREFIX_BYTES + CRC_BYTES {

@@ -10,16 +10,15 @@
 //! can tear only the last batch. Any other unreadable byte is damage.
 //!
 //! **Files** are called `journal/NNNN` and recycled. Each use has a *sequence* number, one higher
-//! than the previous file's, and a *salt*, a secret of the node ([`Secret`]). The salt is in the
-//! file's header and in each batch, so recovery takes neither remains of an earlier use nor a
-//! client's payload for a batch. Entry numbers ([`Lsn`]) have no gaps, so recovery notices a
-//! missing batch. `journal/batch.rs` has the layout.
+//! than the previous file's, and a *salt* ([`Secret`]), which distinguishes its batches from
+//! remains of an earlier use and from clients' payloads. Entry numbers ([`Lsn`]) have no gaps, so
+//! recovery notices a missing batch.
 //!
 //! **Checkpoints** bound the entries that recovery reads. They proceed in pieces between ordinary
-//! entries. `begin_checkpoint` fixes the first entry that counts. `add_snapshot` appends a role's
-//! present state, which replaces its earlier entries. `finish_checkpoint` appends an end marker;
-//! once that is durable, files with older entries only are free. Until then the previous checkpoint
-//! counts, with all entries since.
+//! entries. `begin_checkpoint` fixes the first entry that recovery will read. `add_snapshot`
+//! appends a role's present state, which replaces its earlier entries. `finish_checkpoint` appends
+//! an end marker; once that is durable, files with older entries only are free. Until then recovery
+//! uses the previous checkpoint and all entries since.
 
 mod batch;
 mod files;
@@ -44,10 +43,11 @@ use files::Files;
 pub use secret::Secret;
 pub use write::{Advance, JournalWrite, Preparation, WriteFailure};
 
-/// Marks a disk with a journal. It is outside of the journal's directory, to survive its loss.
+/// File that marks a disk with a journal. It is outside of the journal's directory, to survive its
+/// loss.
 const BEGUN_FILE: &str = "journal-begun";
 
-/// An entry's number: from 1, without gaps. 0 is before the first.
+/// Number of a journal entry: from 1, without gaps. 0 is before the first entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(pub u64);
 
@@ -86,9 +86,9 @@ pub struct JournalOptions {
     pub batch_bytes: usize,
     /// Least bytes of entries and padding between two checkpoints.
     pub checkpoint_bytes: u64,
-    /// Most bytes of snapshots added at once.
+    /// Most bytes of snapshots that the caller adds in one piece of work.
     pub snapshot_bytes: usize,
-    /// Most recycled files kept.
+    /// Most recycled files kept for later use.
     pub spare_files: usize,
     /// Alignment of writes in a file, in bytes: a multiple of 512, at most 1 MiB. When a power loss
     /// destroys a sector no larger than this, earlier writes survive.
@@ -111,14 +111,14 @@ impl Default for JournalOptions {
 /// The contents of an opened journal.
 #[derive(Debug, Default)]
 pub struct Recovered {
-    /// The roles' snapshots in the last complete checkpoint, in arbitrary pieces.
+    /// The roles' snapshots in the last complete checkpoint, each in pieces cut at arbitrary bytes.
     pub snapshots: Vec<(RoleKey, Vec<Bytes>)>,
     /// The entries since that checkpoint began, in order, except those covered by a snapshot.
     pub entries: Vec<(RoleKey, Bytes)>,
 }
 
-/// The journal failed: entries not reported durable may or may not be. It must be opened again once
-/// the cause is fixed.
+/// The journal failed. Entries not yet reported durable may or may not be on the disk. The caller
+/// must open the journal again once the cause is fixed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the journal failed: {cause}")]
 pub struct JournalError {
@@ -126,7 +126,7 @@ pub struct JournalError {
     pub cause: String,
 }
 
-/// A begun checkpoint.
+/// Identifies a checkpoint that was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a checkpoint counts when it is finished"]
 pub struct CheckpointId(Lsn);
@@ -151,7 +151,7 @@ struct Offered {
     write: JournalWrite,
     last: Lsn,
     bytes: usize,
-    /// Whether the caller performs it now; false after the disk was full.
+    /// Whether the caller has the write and has not reported its outcome.
     in_flight: bool,
 }
 
@@ -163,11 +163,12 @@ struct Checkpoint {
     ending: Option<(Lsn, Lsn)>,
     /// Bytes of entries and padding since the last checkpoint's start.
     bytes_since: u64,
-    /// Bound of its snapshots: the previous ones and the entries until its start, in bytes.
+    /// Upper bound of the checkpoint's snapshots, in bytes: previous snapshots and entries up to
+    /// its start.
     before: u64,
-    /// Bytes of its snapshots so far.
+    /// Bytes of snapshots added to the present or last checkpoint so far.
     said: u64,
-    /// Whether it deletes all earlier files.
+    /// Whether the checkpoint deletes all files before its start.
     forgets: bool,
 }
 
@@ -213,7 +214,8 @@ impl Journal {
         Ok(!recovery::has_files(disk)?)
     }
 
-    /// Marks the disk, once a journal file is durable. Does nothing on a full disk.
+    /// Marks the disk as having a journal. The caller does so once a journal file is durable. Does
+    /// nothing on a full disk.
     ///
     /// # Errors
     /// If the disk fails.
@@ -234,8 +236,9 @@ impl Journal {
         lsn
     }
 
-    /// The next write, if any: pending entries, up to the batch size. Only one write is out at a
-    /// time, until [`Journal::written`]. After the disk was full, returns the same write again.
+    /// The next write: pending entries, up to the batch size. `None` if there are none, or until
+    /// [`Journal::written`] reports the outcome of the last write. After a full disk, returns the
+    /// same write again.
     pub fn next_write(&mut self) -> Option<JournalWrite> {
         if self.failure.is_some() {
             return None;
@@ -259,10 +262,10 @@ impl Journal {
     /// room ([`Journal::is_full`]), the write is offered again.
     ///
     /// # Errors
-    /// If a write ever failed otherwise: that is final.
+    /// If this write or an earlier one failed for another reason: that is final.
     ///
     /// # Panics
-    /// If no write is out.
+    /// If the caller has no unreported write.
     pub fn written(&mut self, outcome: Result<(), WriteFailure>) -> Result<Lsn, JournalError> {
         let offered = self.offered.as_mut().filter(|offered| offered.in_flight);
         offered.expect("a write was handed out before its outcome is reported").in_flight = false;
@@ -326,7 +329,8 @@ impl Journal {
         self.files.keep_spares(most);
     }
 
-    /// Bound of the bytes that the next or present checkpoint still takes.
+    /// Upper bound of the bytes still to write for the present checkpoint; if there is none, for
+    /// the next.
     #[must_use]
     pub fn checkpoint_needs(&self) -> u64 {
         let Checkpoint { begun, bytes_since, before, said, .. } = self.checkpoint;
@@ -361,13 +365,14 @@ impl Journal {
         self.checkpoint.forgets && self.has_superfluous_files()
     }
 
-    /// Whether only a checkpoint can free the next file: on a full disk one is then due.
+    /// Whether no file is ready for reuse and only a checkpoint can free one. On a full disk, a
+    /// checkpoint is then due.
     #[must_use]
     pub fn needs_file(&self) -> bool {
         self.has_no_checkpoint() && self.files.needs_file()
     }
 
-    /// Begins a checkpoint. It replaces one in progress.
+    /// Begins a checkpoint. Abandons a checkpoint in progress.
     pub fn begin_checkpoint(&mut self) -> CheckpointId {
         self.checkpoint.forgets = false;
         self.begin()
@@ -404,8 +409,8 @@ impl Journal {
         self.push(len, |out| Entry::encode_snapshot(id.0, key, len, piece, out))
     }
 
-    /// Finishes a checkpoint, which must have a snapshot of each role, except roles with later
-    /// entries only. The snapshots' files must be synced before. Returns the entry that, once
+    /// Finishes a checkpoint, which must have a snapshot of each role, except roles whose entries
+    /// all came later. The snapshots' files must be synced before. Returns the entry that, once
     /// durable, makes the checkpoint count.
     ///
     /// # Panics

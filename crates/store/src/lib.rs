@@ -41,9 +41,10 @@
 //!
 //! - **Invariant: files are appended to, never edited**, except the trim point, which is
 //!   overwritten within one sector so that a full disk can be trimmed.
-//! - **Invariant: nothing is believed without a checksum.** A checksum covers each durable bit, at
-//!   start or at the read that meets it. Unreadable durable bytes are an error ([`OpenError`]),
-//!   never skipped. One exception: a damaged last batch of the journal looks torn and is cut off.
+//! - **Invariant: nothing is believed without a checksum.** A checksum covers each durable bit, and
+//!   is checked at the start or when the bit is read. Unreadable durable bytes are an error
+//!   ([`OpenError`]), never skipped. One exception: a damaged last batch of the journal looks torn
+//!   and is cut off.
 //! - **Invariant: client bytes are never taken for the store's own.** Recovery and reads do not
 //!   search payloads; a secret salt marks the journal's batches.
 //! - **Invariant: recovered state is durable, and cut-off bytes cannot come back**, before the next
@@ -54,11 +55,10 @@
 //!
 //! # Formats
 //!
-//! Version 6. Older files are readable; files of an older layout get no more entries. Each file
-//! starts with magic, version, owner, critical flags (refused if unknown) and ignorable flags; see
-//! `format.rs`, `journal/batch.rs`, `shard/segment.rs`, `shard/binding.rs`, `shard/packed.rs`,
-//! `shard/rewriting.rs`. [`seriatim_model::wire`] encodes values. `golden/` holds files of each
-//! version; `tests/golden.rs` explains how to add the next.
+//! Version 6. Older files are readable; files of an older layout get no more entries. For the
+//! layouts see `format.rs`, `journal/batch.rs`, `shard/segment.rs`, `shard/binding.rs`,
+//! `shard/packed.rs`, `shard/rewriting.rs`. [`seriatim_model::wire`] encodes values. `golden/`
+//! holds files of each version; `tests/golden.rs` explains how to add the next.
 
 pub mod disk;
 mod error;

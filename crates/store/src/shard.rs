@@ -15,21 +15,20 @@
 //! final. An order copies no record: it binds positions to stored bytes.
 //!
 //! The last segment is *active*; the others are *sealed*: they have footers and never change. A
-//! sealed segment's binding log is rewritten once, without hidden versions, when its entries are
-//! final (`rewriting.rs`). Each binding log starts with the hard state, so old logs can be deleted.
-//! A segment is deleted when all positions of its records and binding log are trimmed, its ids have
-//! final positions, and neither it nor an older segment holds a record by id.
+//! sealed segment's binding log is rewritten once, without records that a newer view replaced, when
+//! its entries are final (`rewriting.rs`). Each binding log starts with the hard state (the
+//! replica's view, history and configuration), so old logs can be deleted. A segment is deleted
+//! when all positions of its records and binding log are trimmed, its ids have final positions, and
+//! neither it nor an older segment holds a record by id.
 //!
 //! Writes are buffered. The log's durability decides who makes them durable:
 //!
-//! - `disk`: the host appends each command to the node's journal and syncs files at checkpoints
-//!   only ([`ShardStore::checkpoint`]). After a crash files are cut back to the checkpoint, and the
-//!   host executes later commands again ([`OpenMode::Journaled`]).
+//! - `disk`: the node's journal has each command, and files are synced at checkpoints only
+//!   ([`ShardStore::checkpoint`], [`OpenMode::Journaled`]).
 //! - `memory`: no journal. After a crash the store keeps the intact data
 //!   ([`OpenMode::WriteBehind`]).
 //!
-//! The trim point has its own file, overwritten in place: trimming must work on a full disk, and be
-//! durable before the first segment is deleted. Another thread deletes segments, a few at a time
+//! The trim point has its own file (`trim.rs`). Another thread deletes segments, a few at a time
 //! ([`ShardStore::next_removal`]), so that no command takes long.
 
 mod bind;
@@ -119,7 +118,7 @@ pub enum StoreError {
     /// There is no room. The command can be repeated.
     #[error("no room for {file}: {source}")]
     Full {
-        /// The file's name on its disk.
+        /// The file's name.
         file: String,
         /// The disk's error.
         source: io::Error,
@@ -127,7 +126,7 @@ pub enum StoreError {
     /// The disk failed. The store rejects further commands.
     #[error("{file}: {source}{}", write_advice(source))]
     Failed {
-        /// The file's name on its disk.
+        /// The file's name.
         file: String,
         /// The disk's error.
         source: io::Error,
@@ -166,7 +165,7 @@ impl StoreError {
 /// The command that the journal must keep, so that replay reaches the same state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// None: earlier commands have the same effect.
+    /// No command: earlier commands have the same effect.
     Nothing,
     /// The executed command.
     Command,
@@ -213,10 +212,10 @@ pub struct ShardStore {
     unsynced: BTreeSet<String>,
     rewriting: Rewriting,
     removals: Removals,
-    /// Whether memory has no state of trimmed positions.
+    /// Whether all state of trimmed positions is dropped from memory.
     forgot_trimmed: bool,
     failure: Option<String>,
-    /// Whether the next trim leaves the active segment even if that frees little.
+    /// Whether the next trim seals and abandons the active segment even if that frees little.
     leaves_at_any_size: bool,
     /// Segment length set by the log's byte limit. `None`: no limit reported.
     segment_bytes: Option<u64>,
@@ -231,8 +230,8 @@ struct Remembered {
     times: TimeIndex,
 }
 
-/// A store's part of the journal's checkpoint: the valid part of the active segment. Earlier
-/// segments are sealed.
+/// A store's part of the journal's checkpoint. It has the valid length of the active segment only:
+/// earlier segments are sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ShardCheckpoint {
     version: u16,
@@ -277,7 +276,7 @@ impl Wire for ShardCheckpoint {
             memory: Wire::decode(input)?,
             stable: Wire::decode(input)?,
             trim: Wire::decode(input)?,
-            // The first checkpoints end here.
+            // Checkpoints of the first builds end before these fields.
             missing: if input.remaining() == 0 { None } else { Wire::decode(input)? },
             given: if input.remaining() == 0 { vec![] } else { Wire::decode(input)? },
             times: if input.remaining() == 0 { TimeIndex::default() } else { Wire::decode(input)? },
@@ -285,7 +284,7 @@ impl Wire for ShardCheckpoint {
     }
 }
 
-/// Most runs that a command drops from memory below the trim point.
+/// Most runs (entries of the in-memory index) below the trim point that one command drops.
 const FORGOTTEN_AT_ONCE: usize = 1000;
 
 const LOGS: &str = "logs";
@@ -321,7 +320,7 @@ impl ShardStore {
         for log in disk.list(LOGS)? {
             let Ok(id) = u64::from_str_radix(&log, 16).map(LogId) else { continue };
             for shard in disk.list(&format!("{LOGS}/{log}"))? {
-                // Stores set aside do not parse.
+                // Directories of stores set aside have other names, which do not parse.
                 let number = shard.strip_prefix("shard-").and_then(|number| number.parse().ok());
                 let shard = number.map(ShardId).filter(|shard| *shard != ShardId::NOBODY);
                 found.extend(shard.map(|shard| (id, shard)));
@@ -418,7 +417,7 @@ impl ShardStore {
     pub const BLOCK_ENTRIES: usize = runs::BLOCK_ENTRIES;
 
     /// In-memory entries visited since the opening: found, skipped in a block, packed or unpacked.
-    /// No command may visit more because the log is long.
+    /// The number per command must not grow with the log's length.
     #[must_use]
     pub fn visited(&self) -> u64 {
         self.contents.visited()
@@ -464,7 +463,7 @@ impl ShardStore {
         }
     }
 
-    /// Takes a snapshot, and names the files to sync before it counts
+    /// Takes a snapshot, and names the files that the caller must sync before the snapshot counts
     /// ([`sync_files`](crate::sync_files)); they may grow meanwhile. With a journal, each
     /// checkpoint must be durable before the next is taken.
     pub fn checkpoint(&mut self) -> (Bytes, Vec<String>) {
@@ -514,8 +513,9 @@ impl ShardStore {
         Ok(())
     }
 
-    /// Writes records to the active segment, in stretches of at most `most` bytes or one record.
-    /// They count once the returned end is committed.
+    /// Writes records to the active segment. Returns each part's stretches of at most `most` bytes
+    /// (or one larger record), and the file's new end. The records count once that end is
+    /// committed.
     fn write(
         &mut self,
         parts: &[&[(RecordId, Record)]],
@@ -529,7 +529,8 @@ impl ShardStore {
         Ok((written, appended))
     }
 
-    /// Appends entries to the active binding log and applies them; this commits `records`.
+    /// Appends entries to the active binding log and applies them to memory. Commits `records`, the
+    /// written records that these entries name.
     fn note(&mut self, bindings: Vec<Binding>, records: Option<Appended>) -> Result<(), StoreError> {
         if bindings.is_empty() {
             return Ok(());
@@ -563,9 +564,10 @@ impl ShardStore {
         Ok(Kept::Command)
     }
 
-    /// The journal keeps a repeated trim too: the trim file may not be durable yet.
+    /// Raises the trim point. The journal keeps a repeated trim too, because the trim file may not
+    /// be durable yet.
     fn trim_below(&mut self, position: Position) -> Result<Kept, StoreError> {
-        // A segment may have become superfluous since.
+        // An equal position too: a segment may have become superfluous since the last trim.
         if position >= self.trim.position() {
             self.raise_trim(position)?;
             self.forgot_trimmed = false;
@@ -573,9 +575,10 @@ impl ShardStore {
         Ok(Kept::Command)
     }
 
-    /// Raises the trim point and abandons superfluous segments. With a journal at once: a replica
-    /// that loses the reason in a crash receives it again. Without one, a power loss could keep the
-    /// trim file and lose the reason, so the reason is synced first ([`ShardStore::next_removal`]).
+    /// Raises the trim point and abandons superfluous segments. With a journal, it abandons them at
+    /// once: a replica that loses the reason (a log entry) in a crash receives it again. Without
+    /// one, a power loss could keep the trim file and lose the reason, so the reason is synced
+    /// first ([`ShardStore::next_removal`]).
     fn raise_trim(&mut self, position: Position) -> Result<(), StoreError> {
         let dead_to = self.removals.dead_to().max(self.contents.dead_to(self.active.number, position));
         let first_segment = if self.removals.is_write_behind() { self.trim.first_segment() } else { dead_to };
@@ -597,8 +600,9 @@ impl ShardStore {
         Ok(())
     }
 
-    /// Whether there are files to delete, or to sync first. If [`ShardStore::next_removal`] has
-    /// just returned `None`, the disk lacks room for the successor of a trimmed active segment.
+    /// Whether there are files to delete, or to sync first. If this is true just after
+    /// [`ShardStore::next_removal`] returned `None`, the disk lacks room for the successor of a
+    /// trimmed active segment.
     #[must_use]
     pub fn has_removal(&self) -> bool {
         self.removals.has_next(&self.trim, &self.rewriting)
@@ -606,8 +610,8 @@ impl ShardStore {
             || leaving::has_dead(self)
     }
 
-    /// The next few files to delete. The caller then calls [`ShardStore::removed`]. A lost removal
-    /// is repeated after the next opening.
+    /// The next few files to delete. Once they are deleted, the caller calls
+    /// [`ShardStore::removed`]. A lost removal is repeated after the next opening.
     #[must_use]
     pub fn next_removal(&mut self) -> Option<Removal> {
         leaving::give_up_trimmed(self);
@@ -623,7 +627,7 @@ impl ShardStore {
     }
 }
 
-/// Avoids an allocation when the name is known.
+/// Adds a file name, without an allocation if it is known.
 fn mark(unsynced: &mut BTreeSet<String>, name: &str) {
     if !unsynced.contains(name) {
         unsynced.insert(name.to_owned());
@@ -671,7 +675,7 @@ impl Place {
         [self.records_file(segment), self.bindings_file(segment), self.packed_file(segment)]
     }
 
-    /// Lengths in bytes; 0 for a missing file, such as a replaced log.
+    /// Lengths of a segment's three files, in bytes; 0 for a missing file, such as a replaced log.
     fn all_lens(&self, segment: u32) -> [u64; 3] {
         self.all_files(segment).map(|name| self.disk.len(&name).unwrap_or_default())
     }

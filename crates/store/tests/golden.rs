@@ -85,7 +85,7 @@ fn commands() -> Commands {
     (before, vec![bind(4, 65, 105..110), StorageCommand::Stable(Position(65))])
 }
 
-/// Position and record number.
+/// Position and number of each remaining record.
 fn expected() -> Vec<(u64, u64)> {
     (7..60).map(|n| (n, n)).chain((60..70).map(|n| (n, n + 40))).collect()
 }
@@ -159,7 +159,7 @@ fn check_content(store: &ShardStore) {
     }
 }
 
-/// The same with time marks.
+/// The commands of [`commands`], with time marks.
 fn timed_commands() -> Commands {
     let (mut before, mut after) = commands();
     let mark = |marks: &[u64], whole| {

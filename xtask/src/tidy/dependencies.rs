@@ -141,11 +141,11 @@ pub(super) fn manifests(workspace: &Workspace) -> impl Iterator<Item = (&str, &T
 pub(super) struct Dependency {
     pub(super) package: String,
     pub(super) only_for_tests: bool,
-    /// From 1.
+    /// Line in the manifest, from 1.
     pub(super) line: usize,
 }
 
-/// Includes those of the workspace, of the build and of single targets.
+/// All dependencies of a manifest, also of the workspace, the build and single targets.
 pub(super) fn dependencies(file: &TextFile) -> Vec<Dependency> {
     let Ok(manifest) = parse(file) else { return Vec::new() };
     let mut found = Vec::new();

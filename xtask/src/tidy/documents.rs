@@ -200,8 +200,8 @@ fn word_count(page: &TextFile) -> usize {
     prose::page(page).split_whitespace().filter(|word| word.contains(char::is_alphanumeric)).count()
 }
 
-/// Checks that every page and every source file that a text names exists: below the root, from
-/// where the text is, or with as many folders as say which is meant.
+/// Checks that each page and source file that a text names exists: as a path from the root or from
+/// the text, or as the end of a path.
 pub(super) fn named(workspace: &Workspace) -> Vec<Finding> {
     let paths: BTreeSet<&str> = workspace.files().iter().map(|file| file.path.as_str()).collect();
     let exists = |name: &str, from: &str| {

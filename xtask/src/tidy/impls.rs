@@ -47,7 +47,7 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// A module is a folder or file at the top of a crate, with everything below it.
+/// Types with the lines of their `impl`s, per module: a folder or file at the top of a crate.
 fn types(workspace: &Workspace) -> BTreeMap<String, Type> {
     let tests = only_tests::files(workspace);
     let mut types = BTreeMap::new();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::workspace::Workspace;
 
-/// Files of such modules.
+/// Files of modules that are compiled for tests only.
 pub(super) fn files(workspace: &Workspace) -> BTreeSet<String> {
     let mut files = BTreeSet::new();
     for file in workspace.rust() {

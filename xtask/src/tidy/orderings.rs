@@ -88,7 +88,7 @@ impl Names {
         Self { variants: called_after.chain(orders.iter().cloned()).collect(), folders }
     }
 
-    /// By a variant, or by a path through a folder.
+    /// Whether a line names an ordering: by a variant, or by a path through a folder.
     fn are_in(&self, line: &str) -> bool {
         let is_import = line.trim_start().trim_start_matches("pub ").starts_with("use ");
         words(line).iter().any(|(at, word)| {

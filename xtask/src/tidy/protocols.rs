@@ -14,7 +14,6 @@ const SHARED: &[&str] = &["parts", "shard", "control"];
 /// Modules that orderings may use and that may name orderings: messages, and deliberate defects.
 const ENVELOPES: &[&str] = &["roles", "mutation"];
 
-/// Checks the modules that orderings and shared folders name.
 pub(super) fn imports(workspace: &Workspace) -> Vec<Finding> {
     let orderings: BTreeSet<&str> =
         workspace.below(ROOT).filter_map(folder).filter(|name| !SHARED.contains(name)).collect();

@@ -13,7 +13,7 @@ const PURE_DEPENDENCIES: &[&str] = &["bytes", "crc32c", "rangemap", "thiserror"]
 /// Additional packages for the store: names of disk errors.
 const STORE_DEPENDENCIES: &[&str] = &["rustix"];
 
-/// The only item that the store may use of them.
+/// The only item of these packages that the store may use.
 const ERRORS: &str = "rustix::io::Errno";
 
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
@@ -47,7 +47,6 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// A store file that uses more of rustix than errors.
 fn beyond_errors(file: &TextFile) -> Option<Finding> {
     let uses = |line: &&str| line.replace(ERRORS, "").contains("rustix::");
     let line = file.text.lines().position(|line| uses(&line))?;

@@ -28,7 +28,7 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
 }
 
 struct Size {
-    /// As in the ratchet.
+    /// Key of the entry in the ratchet.
     key: String,
     path: String,
     line: usize,

@@ -17,13 +17,13 @@ use tokio::time::timeout;
 use crate::arguments::RegisterKind;
 use crate::terminal::Failure;
 
-/// Three nodes with a sequencing replica, and a fourth that is never lost.
+/// Nodes 1 to 3 have sequencing replicas. The fourth, with the register, is never lost.
 const NODES: u32 = 4;
 const REGISTER: u32 = NODES;
 /// Longest start of a process.
 const START_WITHIN: Duration = Duration::from_secs(30);
 
-/// Dropping it kills the processes and deletes their data.
+/// A running cluster. Dropping it kills the processes and deletes their data.
 pub(super) struct Cluster {
     nodes: Vec<Child>,
     ports: Vec<u16>,

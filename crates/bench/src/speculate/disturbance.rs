@@ -24,7 +24,7 @@ pub(super) enum Part {
 }
 
 impl Part {
-    /// Mean time until the results of its records.
+    /// The figure for the mean time until results, of records in this part.
     pub(super) fn figure(self) -> Figure {
         match self {
             Self::Before => Figure::ResultBefore,
@@ -55,7 +55,7 @@ impl Thirds {
         }
     }
 
-    /// Milliseconds since the disturbance began, rounded down.
+    /// Milliseconds since the disturbance began, rounded down; negative before it.
     pub(super) fn ms_since(self, at: Instant) -> i64 {
         let (since, before) =
             (at.checked_duration_since(self.begins()), self.begins().saturating_duration_since(at));
@@ -68,15 +68,15 @@ impl Thirds {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Disturbance {
-    /// Multiplies appends to the first shard, during the disturbance.
+    /// Multiplies appends to the first shard while the disturbance lasts.
     Burst(u32),
-    /// Multiplies appends to the first shard, from its beginning on.
+    /// Multiplies appends to the first shard from the beginning of the disturbance on.
     Change(u32),
-    /// Delays messages of one shard's replica, during the disturbance.
+    /// Delays messages of one shard's replica while the disturbance lasts.
     Slow(Duration),
-    /// Kills a node with only backups, at its beginning.
+    /// Kills a node with only backups when the disturbance begins.
     ReplicaKilled,
-    /// Stops all nodes of one shard (their number), during the disturbance.
+    /// Stops all nodes of one shard (the number says how many) while the disturbance lasts.
     ShardKilled(u32),
 }
 
@@ -118,7 +118,8 @@ impl Disturbance {
         Ok(Some(Apart { delay: DelayLine::start(Duration::ZERO)?, nodes }))
     }
 
-    /// Additional appends to the first shard: rate, beginning and duration. `rate` is the total.
+    /// Rate, beginning and duration of the additional appends to the first shard. `rate` is the
+    /// usual rate of all shards together.
     pub(super) fn more(self, rate: u64, shards: u32, thirds: Thirds) -> Option<(u64, Instant, Duration)> {
         let (times, lasts) = match self {
             Self::Burst(times) => (times, thirds.third),

@@ -17,13 +17,13 @@ use crate::figures::Timeline;
 use crate::latencies::Latencies;
 use crate::terminal::{Failure, Outcome};
 
-/// Longest time from the last acknowledgement until all results.
+/// Time limit for all results after the last acknowledgement.
 const OUT_WITHIN: Duration = Duration::from_secs(30);
-/// Bytes at a record's start with its scheduled time.
+/// Bytes of the scheduled time, at a record's start.
 pub(super) const STAMP_BYTES: usize = size_of::<u64>();
 /// Stamp of a record outside of the measurement.
 pub(super) const WARM_UP: u64 = u64::MAX;
-/// Duration of a point in the timeline, in milliseconds.
+/// Length of a point in the timeline, in milliseconds.
 const WHILE_MS: u64 = 50;
 
 /// A payload with its scheduled time, in nanoseconds since the beginning.
@@ -37,13 +37,13 @@ pub(super) fn nanos_since(began: Instant, scheduled: Instant) -> u64 {
     u64::try_from((scheduled - began).as_nanos()).unwrap_or(WARM_UP - 1)
 }
 
-/// A record's scheduled time; `None` for a record that does not count.
+/// A record's scheduled time; `None` for a warm-up record, which does not count.
 fn stamp_of(record: &StoredRecord, began: Instant) -> Option<Instant> {
     let stamp = record.payload().first_chunk::<STAMP_BYTES>().map(|bytes| u64::from_le_bytes(*bytes))?;
     (stamp != WARM_UP).then(|| began + Duration::from_nanos(stamp))
 }
 
-/// Notes the arrival of each event, even while the program computes.
+/// Receives events with their times of arrival, even while the program computes.
 pub(super) async fn receive(mut events: Subscription, told: mpsc::Sender<(Instant, Event)>) -> Outcome {
     while let Some(event) = events.next().await {
         if told.send((Instant::now(), event?)).await.is_err() {
@@ -106,9 +106,9 @@ pub(super) struct Found {
     pub(super) deliveries: Latencies,
     confirms: Latencies,
     pub(super) results: Latencies,
-    /// Results by the part in which their appends were scheduled.
+    /// Times until results, by the part in which their appends were scheduled.
     parts: BTreeMap<Part, Latencies>,
-    /// Number and sum of results in milliseconds, by interval.
+    /// Number of results, and sum of their times in milliseconds, by interval.
     whiles: BTreeMap<i64, (u64, f64)>,
     queued: Latencies,
     computing: Latencies,
@@ -164,7 +164,7 @@ impl Found {
         figures
     }
 
-    /// Mean result of each interval, in milliseconds.
+    /// Mean time until a result in each interval, in milliseconds.
     pub(super) fn timeline(&self) -> Timeline {
         let of = |(number, (count, sum)): (&i64, &(u64, f64))| {
             ((*number * WHILE_MS as i64) as f64, sum / (*count).max(1) as f64)
@@ -186,7 +186,7 @@ impl Found {
 #[derive(Clone, Copy, Debug)]
 struct Delivered {
     position: Position,
-    /// `None` if it does not count.
+    /// `None`: a warm-up record.
     scheduled: Option<Instant>,
     at: Instant,
     confirmed: Option<Instant>,
@@ -194,13 +194,13 @@ struct Delivered {
     computed: Option<Instant>,
 }
 
-/// A program that computes ahead.
+/// A program that computes on records before they are final.
 pub(super) struct Program {
     began: Instant,
     /// Thirds of the measurement, if there is a disturbance.
     thirds: Option<Thirds>,
     out: Arc<Out>,
-    /// By position; computed records come first.
+    /// Records by position whose results are not released; computed ones come first.
     delivered: VecDeque<Delivered>,
     found: Found,
 }
@@ -227,7 +227,7 @@ impl Program {
                 return Err(Failure::new("a subscription ended"));
             }
             batch.drain(..).for_each(|(at, event)| self.take(at, event));
-            // Earlier results do not wait for new records.
+            // Release earlier results before computing: they do not wait for new records.
             self.let_out();
             if self.delivered.iter().any(|delivered| delivered.computed.is_none()) {
                 let begins = Instant::now();

@@ -1,5 +1,5 @@
-//! Test bed of the applications: a cluster, a log per order, clients with a schedule, and a check
-//! of all answers.
+//! Test bed of the example applications: a cluster, a log per order, clients that append on a
+//! schedule, and a check of all answers.
 #![expect(clippy::print_stdout, reason = "an example shows what it found")]
 
 use std::error::Error;
@@ -20,12 +20,12 @@ pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
 /// The compared orders: without and with predictions.
 const ORDERS: [Order; 2] = [Order::Scalog, Order::Belfast];
-/// Header with the append time, in nanoseconds since the run began.
+/// Header type for the append time, in nanoseconds since the run began.
 const APPENDED: u16 = 40_000;
-/// Time limit for all answers after the last append.
+/// Time limit, from the last append, for all answers of a run.
 const OUT_WITHIN: Duration = Duration::from_secs(60);
 
-/// A text record of a client, with an optional key or shard.
+/// A text record that a client appends, with an optional key or shard.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arrival {
     pub(crate) text: String,
@@ -55,7 +55,7 @@ pub(crate) trait Application: Clone + Send + Sync + 'static {
     type Answer: Clone + Debug + PartialEq + Send;
 
     fn shards(&self) -> u32;
-    /// Records per client, in order, equal in each run.
+    /// The records of each client, in order, equal in each run.
     fn sources(&self) -> Vec<Vec<Arrival>>;
     /// Each task's part of the log, and its number of records.
     fn tasks(&self) -> Vec<(SubscribeOptions, usize)>;
@@ -90,8 +90,8 @@ impl<A: Application> Run<A> {
     }
 }
 
-/// Runs an application on a log of each order, on the cluster at `address` or a new one, with one
-/// append per client and interval `every`.
+/// Runs an application on a log of each order. Each client appends one record per interval `every`.
+/// Without `address`, starts a cluster.
 ///
 /// # Errors
 /// If the cluster fails, or an answer differs from the computation over final records.
@@ -121,7 +121,7 @@ pub(crate) async fn compare<A: Application>(
     Ok(runs)
 }
 
-/// Prints the latencies, and the gain over the first run.
+/// Prints each run's latencies, and the gain over the first run.
 pub(crate) fn tell<A: Application>(runs: &[Run<A>], what: &str) {
     let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
     for run in runs {
@@ -237,7 +237,7 @@ async fn speculate<A: Application>(
             let answer = application.answer(&effect).map(|answer| (position, answer));
             let _ = out.try_send((answer, appended.elapsed()));
             left -= 1;
-            // All records are final, so the state is too.
+            // All records are final, so this state is the task's last.
             if let Some(ends) = ends.take_if(|_| left == 0) {
                 let _ = ends.send(state.clone());
             }
@@ -255,7 +255,7 @@ async fn speculate<A: Application>(
     Ok((Outcome { state, answers: found }, latencies))
 }
 
-/// Checks that undo restores the state before each record.
+/// Checks that undoing all effects, the latest first, restores each earlier state.
 #[cfg(test)]
 pub(crate) fn undo_restores<A: Application>(application: &A) {
     let (mut state, mut before) = (application.start(), vec![]);
@@ -270,7 +270,7 @@ pub(crate) fn undo_restores<A: Application>(application: &A) {
     }
 }
 
-/// The same computation over final records.
+/// Computes a task's outcome from final records only, for comparison.
 async fn over_final_records<A: Application>(
     log: &Log,
     application: &A,

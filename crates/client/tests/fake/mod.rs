@@ -18,13 +18,13 @@ use seriatim_protocol::{Message, erwin, shard};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// A sequencing replica's reaction to an append, instead of holding it.
+/// What a fake sequencing replica does with an append instead of storing and acknowledging it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Busy,
     Disconnect,
     Silence,
-    /// It holds the records, and disconnects instead of acknowledging.
+    /// Stores the records, and disconnects instead of acknowledging.
     HoldAndDisconnect,
     Forget,
 }
@@ -41,17 +41,17 @@ pub(crate) struct State {
     pub entry: Option<LogEntry>,
     pub nodes: Vec<NodeAddress>,
     pub replicas: BTreeMap<NodeId, Replica>,
-    /// The receiving node of each register question.
+    /// Nodes that received a register question, one entry per question.
     pub lookups: Vec<NodeId>,
     /// Nodes that never answer register questions.
     pub deaf: BTreeSet<NodeId>,
-    /// Register answers to lose after the work is done.
+    /// Number of register questions that the nodes will handle without answering.
     pub lost_answers: usize,
     pub created_by: Option<u64>,
-    /// The receiving node of each read.
+    /// Nodes that received a read, one entry per read.
     pub reads: Vec<NodeId>,
     pub trim: Position,
-    /// Empty positions before the first record, and after the last.
+    /// Number of empty positions before the first record, and after the last.
     pub empty: (u64, u64),
 }
 
@@ -168,7 +168,7 @@ impl Cluster {
         self.state.lock().expect("no test thread panicked")
     }
 
-    /// The next appends at `node` meet these faults.
+    /// Sets the faults of the next appends at `node`, one per append.
     pub(crate) fn faults(&self, node: u32, faults: impl IntoIterator<Item = Fault>) {
         self.state().replicas.get_mut(&NodeId(node)).expect("it exists").faults.extend(faults);
     }
@@ -184,7 +184,6 @@ impl Cluster {
         self.state().replicas[&NodeId(node)].held.iter().map(|(id, _)| id.number).collect()
     }
 
-    /// Closes the node's connections and its listener.
     pub(crate) async fn stop(&mut self, node: u32) {
         let server = self.servers.remove(&NodeId(node)).expect("it runs");
         server.abort();

@@ -1,4 +1,4 @@
-//! Reads of a log without placement: all shards answer, and every message is counted.
+//! Reads of a log without placement: the tests answer for all shards, and count all messages.
 
 use super::*;
 use crate::testing::{
@@ -10,7 +10,7 @@ const NOBODY: u32 = ShardId::NOBODY.0;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A log of final records on `shards` shards, and a reader.
+/// A reader, and the replies of a log with final records on `shards` shards.
 struct Log {
     fetch: Fetch,
     shards: u32,
@@ -19,15 +19,15 @@ struct Log {
     trim: u64,
     owner: fn(u64, u32) -> u32,
     ignorant: Vec<u32>,
-    /// Shards asked for records, and for the map, since the last look.
+    /// Shards asked for records, and below for the map, since the last call of `questions`.
     asked: Vec<u32>,
     mapped: Vec<u32>,
-    /// A shard with a loss, and its end.
+    /// A shard that lost its records, and the exclusive end of the loss.
     lost: Option<(u32, u64)>,
     last_token: u64,
 }
 
-/// Runs of one to three positions.
+/// Owner of a position: shards own one to three positions in a row.
 fn in_runs(position: u64, shards: u32) -> u32 {
     (position / 3 * 7 + position % 3 / 2) as u32 % shards
 }
@@ -66,7 +66,7 @@ impl Log {
         ended.remove(0)
     }
 
-    /// Handles an input, and all answers to its questions.
+    /// Handles an input, then the shards' answers to all resulting questions.
     fn step(&mut self, input: Input<Message, Request>) -> Vec<Reply> {
         let mut inputs = std::collections::VecDeque::from([input]);
         let mut ended = vec![];
@@ -127,7 +127,6 @@ impl Log {
         }
     }
 
-    /// Counts of shards asked for records, and for the map, since the last look.
     fn questions(&mut self) -> (usize, usize) {
         (std::mem::take(&mut self.asked).len(), std::mem::take(&mut self.mapped).len())
     }
@@ -199,7 +198,7 @@ fn short_reads_in_a_row_ask_few_shards() {
         assert_eq!(log.read(from, 4), records(from..from + 4));
     }
     let (asked, mapped) = log.questions();
-    // Four positions lie on at most three shards.
+    // Each read of four positions asks at most three shards.
     assert!(asked <= 2500 * 3 + 2 * 8 && mapped <= 3, "{asked} and {mapped}");
 }
 
@@ -254,7 +253,7 @@ fn the_map_stays_when_the_view_changes_and_goes_where_a_loss_was_accepted() {
     let _ = log.questions();
     assert_eq!(log.read(501, 1), records(501..502));
     assert_eq!((log.asked.clone(), log.questions()), (vec![in_runs(501, 4)], (1, 0)));
-    // The records from 400 on were replaced after an accepted loss.
+    // After an accepted loss, new records with other owners replaced those from 400 on.
     log.enter_view(4, 400);
     log.owner = |position, shards| (in_runs(position, shards) + u32::from(position >= 400)) % shards;
     assert_eq!(log.read(399, 1), records(399..400));
@@ -287,7 +286,7 @@ fn what_a_shard_had_that_has_left_meanwhile_is_trimmed_whatever_the_others_said_
         };
         let read = Request::Read { from: Position(7), max: 2, wait: SECOND, answer_within: SECOND };
         let (asked, _) = step(Input::Request { token: 1, request: read });
-        // One shard has the second position. The owner of the first is silent.
+        // Another shard owns the second position and answers. The owner of the first is silent.
         for (node, shard, message) in asked {
             let shard::Message::Read { request, .. } = message else { continue };
             if shard != leaves {

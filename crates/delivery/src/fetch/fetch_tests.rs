@@ -9,14 +9,12 @@ use crate::testing::{
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A fetch with its open questions.
 struct Script {
     fetch: Fetch,
     now: Time,
-    /// Per shard: node, request, wait.
+    /// For each shard with an unanswered question: node, request number, wait in milliseconds.
     asked: BTreeMap<u32, (u32, u64, u32)>,
     looked_up: u64,
-    /// Count of register questions.
     lookups: usize,
 }
 
@@ -37,7 +35,7 @@ impl Script {
                 shard::Message::Cancel { request } => {
                     self.asked.retain(|other, asked| *other != shard || asked.1 != request);
                 }
-                // No map: all shards are asked for records.
+                // Without a map, the fetch asks all shards for records.
                 shard::Message::Map { .. } => {}
                 other => panic!("a fetch does not send {other:?}"),
             }
@@ -66,7 +64,7 @@ impl Script {
         self.step(from_shard(node, shard, shard::Message::Records { request, records, upto: Position(upto) }))
     }
 
-    /// A shard reports an empty span: first position and count.
+    /// A shard answers with one empty span, given as first position and count.
     fn answer_empty(&mut self, shard: u32, (first, count): (u64, u64), upto: u64) -> Vec<Reply> {
         let (node, request, _) = self.asked[&shard];
         let (records, empty) = (vec![], vec![Span { first: Position(first), count }]);
@@ -247,7 +245,7 @@ fn reads_that_find_nothing_where_another_shard_is_ahead_ask_for_a_newer_view_now
         script.now = script.now + pause * MS;
         script.read(0, 2, Duration::ZERO);
         assert_eq!(script.answer(1, run([1]), 2), []);
-        // The replica may be in an ended view without knowing.
+        // The replica may be in an ended view without knowing: the fetch asks the register.
         assert_eq!(script.answer(0, vec![], 0), records([], 0));
         assert_eq!(script.lookups, lookups, "after {pause} ms more");
     }
@@ -367,7 +365,7 @@ fn what_is_lost_is_named_at_once() {
     assert_eq!(script.answer(0, run([0, 2]), 4), records([0], 1));
     script.read(1, 8, Duration::ZERO);
     let error = ReadError::Lost { position: Position(1), end: Position(6) };
-    // The next position is the other shard's.
+    // Only position 1 is lost: position 2 belongs to the other shard.
     let failure = Failure::Lost { position: Position(1), shard: ShardId(1), end: Position(2) };
     assert_eq!(script.fail(1, error), [Reply::Failed(failure)]);
 }

@@ -5,19 +5,20 @@ use std::collections::BTreeMap;
 use seriatim_model::storage::Owned;
 use seriatim_model::{Position, ShardId, limits};
 
-/// A run of one shard: its exclusive end and the owner. It begins at the end of the previous run.
+/// A run of positions with one owner: its exclusive end and the owner. It begins where the previous
+/// run ends.
 pub(crate) type Run = (Position, ShardId);
 
 /// Owners of final positions, in a bounded number of runs.
 ///
-/// A stretch is a contiguous range of positions. When room is short, the least recently used
-/// stretch is dropped as a whole.
+/// A stretch is a contiguous range of positions, as a list of runs. If there are too many runs, the
+/// map drops the least recently used stretch as a whole.
 ///
 /// Invariants: stretches do not overlap, and none is empty; `run_count` is the number of all their
 /// runs and at most `most_runs`; `by_use` names each stretch once, by its `used`.
 #[derive(Debug)]
 pub(crate) struct PositionMap {
-    /// By first position.
+    /// Stretches by first position.
     stretches: BTreeMap<Position, Stretch>,
     by_use: BTreeMap<u64, Position>,
     run_count: usize,
@@ -91,7 +92,7 @@ impl PositionMap {
         self.assert_counted();
     }
 
-    /// Drops everything below `first`, except the lower part of a stretch that contains it.
+    /// Drops the stretches that end at or below `first`.
     pub(crate) fn forget_below(&mut self, first: Position) {
         while self.stretches.first_key_value().is_some_and(|(_, lowest)| lowest.end() <= first) {
             let (lowest, _) = self.stretches.first_key_value().expect("just seen");
@@ -111,7 +112,7 @@ impl PositionMap {
         self.assert_counted();
     }
 
-    /// Each stretch has an entry in `by_use` and at least one run.
+    /// Checks that each stretch has an entry in `by_use` and at least one run.
     fn assert_counted(&self) {
         let (stretches, uses, runs) = (self.stretches.len(), self.by_use.len(), self.run_count);
         let has_some = runs >= stretches && (runs == 0) == (stretches == 0);
@@ -123,7 +124,8 @@ impl PositionMap {
         (position < stretch.end()).then_some((*first, stretch))
     }
 
-    /// Inserts runs of unknown positions; joins them to the stretch before if that is short enough.
+    /// Inserts runs of positions with unknown owners. Joins them to the adjacent stretch before, if
+    /// that is short enough.
     fn insert(&mut self, first: Position, runs: Vec<Run>) {
         let (before, end) =
             (self.stretches.range(..first).next_back(), runs.last().map_or(first, |run| run.0));
@@ -174,7 +176,7 @@ impl Stretch {
     }
 }
 
-/// Appends a run; merges it with the last one of the same shard.
+/// Appends a run, or extends the last run if its shard is the same.
 fn add(runs: &mut Vec<Run>, (end, shard): Run) {
     match runs.last_mut() {
         Some((last_end, last_shard)) if *last_shard == shard => *last_end = end,
@@ -264,7 +266,7 @@ mod tests {
         ]
     }
 
-    /// Runs of different lengths.
+    /// Owner of a position: runs have different lengths.
     fn owner(position: u64) -> ShardId {
         ShardId((position / 3 % 4 * (position / 7 % 2)) as u32)
     }
@@ -309,7 +311,7 @@ mod tests {
                     Step::ForgetBelow(first) => {
                         map.forget_below(Position(first));
                         roomy.forget_below(Position(first));
-                        // The map may know more below it; no test asks there.
+                        // The map may keep owners below `first`; the naive map keeps the same ones.
                         let kept = (0..first).filter(|at| roomy.known_from(Position(*at)) == Position(*at));
                         kept.for_each(|at| { naive.remove(&at); });
                     }

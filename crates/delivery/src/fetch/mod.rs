@@ -32,9 +32,9 @@ pub enum Request {
         /// Length of the range in positions, capped at [`limits::READ_RECORDS`]. If the whole range
         /// is empty, the read continues behind it.
         max: u32,
-        /// How long to wait while nothing at `from` is final.
+        /// How long to wait while no record at `from` is final.
         wait: Duration,
-        /// Additional wait for shards that do not answer.
+        /// Additional time limit, after `wait`, for the answers of slow shards.
         answer_within: Duration,
     },
     /// Drops the read with this token, without an answer.
@@ -46,10 +46,10 @@ pub enum Request {
 pub enum Reply {
     /// The available records.
     Records {
-        /// In order, without no-ops.
+        /// In the order of positions, without no-ops.
         records: Vec<Stored>,
-        /// Where to continue. All positions below are in `records` or have no record. It may exceed
-        /// the wanted range.
+        /// Position at which to continue. All positions below are in `records` or have no record.
+        /// It may exceed the wanted range.
         next: Position,
     },
     /// The read failed.
@@ -61,15 +61,17 @@ pub enum Reply {
 /// It asks all shards of the range at once and answers with the longest available prefix: a slow
 /// shard shortens the answer, and only the shard of the next position delays it.
 ///
-/// Without a placement, owners are unknown at first: it asks all shards, and one of them for the
-/// map of the surrounding positions. Later reads ask only the owners. The map of final positions
-/// stays valid through all views; it shrinks for room, by a trim, or after an accepted loss.
+/// Without a placement, the reader does not know at first which shard owns a position: it asks all
+/// shards for records, and one of them for the map of owners around the range. Later reads ask only
+/// the owners. The map of final positions stays valid through all views; it shrinks for room, by a
+/// trim, or after an accepted loss.
 #[derive(Debug)]
 pub struct Fetch {
     shared: Shared,
     options: Options,
     reads: BTreeMap<u64, Read>,
-    /// From replicas that know view `entered` or later, below their stable bounds.
+    /// Owners of positions below the stable bounds of replicas that know view `entered` or a later
+    /// one.
     map: PositionMap,
     questions: BTreeMap<u64, Question>,
     turn: usize,
@@ -79,7 +81,7 @@ pub struct Fetch {
     trim: Position,
 }
 
-/// A question for the map of `from..end`.
+/// An unanswered question for the map of `from..end`.
 #[derive(Clone, Copy, Debug)]
 struct Question {
     node: NodeId,
@@ -174,7 +176,7 @@ impl Fetch {
         self.reads.insert(token, read);
     }
 
-    /// Notifies every read, and finishes reads with an answer.
+    /// Passes every read to `tell`, and finishes the reads for which it returns a reply.
     fn for_each(
         &mut self,
         now: Time,
@@ -190,8 +192,7 @@ impl Fetch {
         }
     }
 
-    /// Answers a read. After only empty positions it continues behind them, within its time
-    /// limit.
+    /// Answers a read. After only empty positions it continues behind them, within its time limit.
     fn finish(&mut self, now: Time, token: u64, reply: Reply, out: &mut Out) {
         let Some(read) = self.end(token, out) else { return };
         let stays = self.options.mutates(Mutation::EmptyEndsRead);
@@ -283,13 +284,14 @@ impl Fetch {
         }
     }
 
-    /// Final positions and owners stay valid, except from `lost_from` on after an accepted loss.
+    /// Enters a newer view. Final positions keep their records and owners, except from `lost_from`
+    /// on after an accepted loss.
     fn enter_view(&mut self, now: Time, lost_from: Position, out: &mut Out) {
         self.entered = self.entry().view_number();
         if !self.options.mutates(Mutation::MapBeyondStable) {
             self.map.forget_from(lost_from);
         }
-        // A replica asked in an older view may not know the loss.
+        // A replica that was asked in an older view may not know of the loss.
         self.questions.clear();
         self.stable = self.stable.min(lost_from);
         self.for_each(now, out, |read, shared, out| {
@@ -298,8 +300,8 @@ impl Fetch {
         });
     }
 
-    /// Known owners of `from..end`, if no placement names them. Asks for missing parts, and for the
-    /// part likely to be read next.
+    /// Known owners of `from..end`. None: unknown, or not needed (a placement names them, or only
+    /// one shard exists). Asks for missing parts, and for the part likely to be read next.
     fn owners(&mut self, now: Time, from: Position, end: Position, out: &mut Out) -> Option<Vec<Run>> {
         let view = self.shared.directory.view()?;
         let has_ended = self.shared.directory.ended().next().is_some();
@@ -308,7 +310,7 @@ impl Fetch {
             return None;
         }
         self.questions.retain(|_, question| now < question.until);
-        // While no position is known to be final, one question is enough.
+        // While the stable bound is unknown, ask only for the map at `from`.
         let stable = if self.stable == Position::ZERO { from.next() } else { self.stable };
         let ahead = Position(end.0.saturating_add(end - from));
         let mut next = self.map.known_from(from.max(self.trim));
@@ -336,7 +338,7 @@ impl Fetch {
         send(node, shard, shard::Message::Map { request, from, end }, out);
     }
 
-    /// The replica has no map: it joined later, or is still copying.
+    /// Asks another shard, because this replica has no map: it joined later, or is still copying.
     fn ask_another(&mut self, now: Time, question: Question, out: &mut Out) {
         let Question { from, end, tries, .. } = question;
         let count = self.shared.directory.view().map_or(0, |view| view.shards.len());

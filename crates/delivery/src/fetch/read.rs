@@ -14,7 +14,8 @@ use super::map::Run;
 use crate::failure::Failure;
 use crate::source::{Directory, Doubt, Round, Turn, Verdict, feed::disorder, send};
 
-/// Longest wait per question at a shard, which may miss a view change meanwhile.
+/// Longest time that a question lets the shard wait for records: the shard may miss a view change
+/// meanwhile.
 const POLL_FOR: Duration = Duration::from_secs(2);
 /// First timeout beyond the shard's wait; doubles up to [`RESEND_MOST`].
 pub(crate) const RESEND_FIRST: Duration = Duration::from_millis(200);
@@ -31,7 +32,7 @@ pub(crate) type Out = Vec<Effect<Message, Reply>>;
 pub(crate) struct Shared {
     pub(crate) directory: Directory,
     last_request: u64,
-    /// Token of the read per unanswered question.
+    /// Token of the asking read, for each unanswered question.
     askers: BTreeMap<u64, u64>,
 }
 
@@ -54,9 +55,9 @@ impl Shared {
 pub(crate) struct Wanted {
     pub(crate) from: Position,
     pub(crate) max: u32,
-    /// Time limit for the first record.
+    /// Time limit for the first record; until then shards wait for it.
     pub(crate) until: Time,
-    /// Additional wait for shards that do not answer.
+    /// Additional time limit for the answers of slow shards.
     pub(crate) answer_within: Duration,
 }
 
@@ -70,7 +71,7 @@ pub(crate) struct Read {
     /// Owners of the range. Only these shards are asked. None: unknown.
     owners: Option<Vec<Run>>,
     parts: BTreeMap<ShardId, ShardPart>,
-    /// About the first position.
+    /// Whether the first position is a gap, or the known view outdated.
     doubt: Doubt,
 }
 
@@ -78,19 +79,19 @@ pub(crate) struct Read {
 struct ShardPart {
     node: NodeId,
     replica: usize,
-    /// Replicas that cannot serve the first position.
+    /// Replicas that answered that they cannot serve the first position.
     round: Round,
-    /// The failure, if all replicas reported one.
+    /// The failure, if all replicas lack the record. The part continues to ask.
     in_vain: Option<Failure>,
     rounds: Backoff,
     request: u64,
     /// Time of the next question; None after an answer.
     ask_at: Option<Time>,
-    /// Repetitions of the question; the pause is the answer timeout.
+    /// Count and pause of the question's repetitions; the pause is the answer timeout.
     tries: Backoff,
     reconnects: Backoff,
     answered: bool,
-    /// End of its loss, if it lost its record at the first position.
+    /// Exclusive end of the shard's loss, if it lost its record at the first position.
     lost: Option<Position>,
     records: Vec<Stored>,
     empty: Vec<Span>,
@@ -109,7 +110,8 @@ impl Read {
         Self { token, wanted, end, give_up, owners, parts: BTreeMap::new(), doubt: Doubt::default() }
     }
 
-    /// The remaining request if the positions below `next` are empty; None if none is.
+    /// The read from `next` on, after positions without records. None: `next` is the first position
+    /// of this read.
     pub(crate) fn rest_from(&self, next: Position) -> Option<Wanted> {
         (next > self.wanted.from).then_some(Wanted { from: next, ..self.wanted })
     }
@@ -118,7 +120,7 @@ impl Read {
         self.parts.values().filter_map(|part| part.ask_at).fold(self.give_up, Time::min)
     }
 
-    /// Creates a part for each shard of the range, at its primary.
+    /// Adds a question to the primary of each shard of the range.
     pub(crate) fn ask_shards(&mut self, now: Time, shared: &mut Shared) {
         let Some(view) = shared.directory.view() else { return };
         let is_gone = |shard: ShardId| shard != ShardId::NOBODY && view.holders(shard).is_none();
@@ -193,7 +195,7 @@ impl Read {
                 continue;
             }
             if part.request != 0 {
-                // Timeout: a lost message, or a replica that is down or deposed.
+                // No answer in time: a lost message, or a replica that is down or deposed.
                 part.cancel(*shard, shared, out);
                 part.tries.tried(now);
                 part.turn_away(*shard, &mut shared.directory, now);
@@ -226,7 +228,7 @@ impl Read {
         let ends_at =
             shared.directory.view().and_then(|view| view.retired(shard)).map(|retired| retired.until);
         if upto == position && ends_at.is_some_and(|ends_at| position < ends_at) {
-            // Everything below is decided: a replica that skips the position lacks the record.
+            // Everything below `upto` is decided, so this replica lacks the record at `position`.
             let failure = Failure::Missing { position, shard };
             return self.try_next(now, (node, shard, request), failure, shared, out);
         }
@@ -291,8 +293,8 @@ impl Read {
                 self.ask_due(now, shared, out);
                 return None;
             }
-            // Another view may have a replica with the record, or a replica is copying it. Only the
-            // read's deadline limits a copy.
+            // Another view may have a replica with the record, or a replica may be copying it:
+            // continue to ask until the read's deadline.
             Turn::All(failure @ Failure::Missing { .. }) => part.in_vain = Some(failure),
             Turn::All(failure) => return Some(Reply::Failed(failure)),
             Turn::Again => {}
@@ -310,8 +312,8 @@ impl Read {
         }
         let view = shared.directory.view();
         let has_left = |shard: &ShardId| view.is_some_and(|view| view.holders(*shard).is_none());
-        // Records of a shard that left are trimmed. Other shards' answers may predate the trim: ask
-        // again.
+        // Records of a shard that left are trimmed, and other shards' answers may predate the trim:
+        // ask again.
         let must_ask_again = self.doubt.is_open()
             || self.parts.iter().any(|(shard, part)| has_left(shard) || part.upto > lost_from);
         self.doubt.enter_view(must_ask_again.then_some(self.wanted.from));
@@ -322,7 +324,7 @@ impl Read {
         self.ask_due(now, shared, out);
     }
 
-    /// The register confirmed the known view in answer to this question.
+    /// The register confirmed the known view in its answer to question number `answer`.
     pub(crate) fn view_confirmed(
         &mut self,
         now: Time,
@@ -367,7 +369,7 @@ impl Read {
         }
     }
 
-    /// Answers if the shard of the next position has answered for it.
+    /// Answers the read, once the shard that owns the next position has answered.
     fn conclude(&mut self, now: Time, shared: &mut Shared, out: &mut Out) -> Option<Reply> {
         if !self.is_known_untrimmed(shared.directory.view()?) {
             return None;
@@ -381,7 +383,7 @@ impl Read {
         let places = shared.directory.placement().is_some();
         if part.ask_at.is_some() {
             if !is_first {
-                // There are records to return: limits the wait for this shard.
+                // Some records can be returned already: shorten the wait for this shard.
                 self.give_up = self.give_up.min(now + RESEND_FIRST);
             }
             None
@@ -392,7 +394,7 @@ impl Read {
             self.doubt.raise(now, next, shard, &mut shared.directory);
             None
         } else if is_first && now < self.wanted.until {
-            // No record yet. The view may have ended without the shards' knowledge.
+            // No record yet: ask again. The view may have ended without the shards' knowledge.
             let from = self.wanted.from;
             let empty = self.parts.values_mut().filter(|part| part.upto == from && part.request == 0);
             empty.for_each(|part| part.ask_at = Some(now));
@@ -401,14 +403,15 @@ impl Read {
             None
         } else {
             if is_first && self.parts.values().any(|other| other.upto > next) {
-                // The shard may be in no view any more; then every read ends here.
+                // The shard may have left the view unknowingly; then every read would end here.
                 shared.directory.refresh(now, out);
             }
             Some(self.answer(next))
         }
     }
 
-    /// Shards outside the view receive no trims: they count after another shard has answered.
+    /// Whether the answers reflect trims. Shards outside the view receive none: they count after
+    /// another shard has answered.
     fn is_known_untrimmed(&self, view: &View) -> bool {
         let is_outside = |shard: &ShardId| view.shard(*shard).is_none();
         let answered = |(shard, part): (&ShardId, &ShardPart)| part.answered && !is_outside(shard);
@@ -463,7 +466,7 @@ impl Read {
         self.parts.get_mut(&shard).filter(|part| part.node == node && part.request == request)
     }
 
-    /// The owner of `next`, or the first shard that may tell.
+    /// The owner of `next`. If unknown: the first shard whose answer may show it.
     fn holder(&self, placement: Option<&Placement>, next: Position) -> ShardId {
         let known = self.run_at(placement, next).map(|(shard, _)| shard);
         if let Some(shard) = known.filter(|shard| *shard != ShardId::NOBODY) {
@@ -475,7 +478,7 @@ impl Read {
         unanswered.or(behind).or(self.parts.iter().next()).map_or(ShardId(0), |(shard, _)| *shard)
     }
 
-    /// The first position without an answer.
+    /// The first position of the range that the received answers do not decide.
     fn reach(&self, placement: Option<&Placement>) -> Position {
         let mut taken: BTreeMap<ShardId, std::slice::Iter<'_, Stored>> =
             self.parts.iter().map(|(shard, part)| (*shard, part.records.iter())).collect();
@@ -489,7 +492,7 @@ impl Read {
         while next < self.end {
             while empty.next_if(|span| span.end() <= next).is_some() {}
             if let Some(span) = empty.peek().filter(|span| span.contains(next)) {
-                // It may reach beyond the range.
+                // The span may end beyond the range.
                 next = span.end();
                 continue;
             }
@@ -534,7 +537,7 @@ impl ShardPart {
         }
     }
 
-    /// First position with a record or empty span, or the end of the answer.
+    /// First position with a record or empty span; if there is none, the end of the answer.
     fn first_there(&self) -> Position {
         let record = self.records.first().map(|stored| stored.position);
         let empty = self.empty.first().map(|span| span.first);
@@ -553,7 +556,7 @@ impl ShardPart {
         self.rest(Some(now), askers);
     }
 
-    /// Expects no answer; asks again at `ask_at`, if set.
+    /// Stops waiting for the current answer. Asks again at `ask_at`; None: not at all.
     fn rest(&mut self, ask_at: Option<Time>, askers: &mut BTreeMap<u64, u64>) {
         askers.remove(&self.request);
         (self.request, self.ask_at) = (0, ask_at);

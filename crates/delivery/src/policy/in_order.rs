@@ -12,8 +12,8 @@ use crate::source::Answer;
 /// Promises: positions of given records strictly increase. It omits only empty positions and those
 /// announced as trimmed or lost. An unknown position blocks all above it.
 ///
-/// Invariant: everything below `next` was given, is empty, or was announced as trimmed or lost. It
-/// only grows.
+/// Invariant: everything below `next` was given, is empty, or was announced as trimmed or lost.
+/// `next` only grows.
 #[derive(Debug)]
 pub(crate) struct InOrder {
     next: Position,
@@ -27,7 +27,7 @@ impl InOrder {
         Self { next: from, end, skips_lost, options }
     }
 
-    /// Everything below was delivered, or has no record.
+    /// Next position. Everything below it was delivered, or has no record.
     pub(crate) fn next(&self) -> Position {
         self.next
     }
@@ -55,7 +55,7 @@ impl InOrder {
             }
             Answer::Empty { end } => {
                 assert!(end > position, "the empty span at {position} ends after it, not at {end}");
-                // Nothing is wanted above the end.
+                // The empty span may end beyond the wanted range.
                 self.next = end.min(self.end);
                 Step::Pass
             }
@@ -142,7 +142,7 @@ mod tests {
         let range = Position(3)..Position(7);
         assert_eq!(policy.answered(Position(3), lost(7)), Step::Lose { shard, range });
         assert_eq!(policy.answered(Position(7), Answer::Record), Step::Give);
-        // Nothing is wanted above the end.
+        // The loss extends beyond the end of the wanted range.
         let range = Position(8)..Position(9);
         assert_eq!(policy.answered(Position(8), lost(20)), Step::Lose { shard, range });
         assert_eq!(policy.wanted(), None);

@@ -19,7 +19,7 @@ mod two_bounds;
 pub(crate) use in_order::InOrder;
 pub(crate) use two_bounds::{Next, TwoBounds};
 
-/// Consequence of an answer, or of news.
+/// What the subscriber does after an answer of the source, or after a trim.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Give the found record to the sink.

@@ -1,4 +1,5 @@
-//! Delivers records before they are final, in order, with a second bound below which none fails.
+//! Delivers records before they are final, in order, and confirms a second bound below which no
+//! record fails.
 //!
 //! After SpecLog (OSDI '25, §3): a reader computes on predictions, and confirms or undoes later.
 //! Unlike there, a failure voids only the first wrong record and all after it.
@@ -33,14 +34,14 @@ pub(crate) struct TwoBounds {
     predicted: usize,
     /// Whether records were confirmed since the last report.
     has_news: bool,
-    /// All predictions of this view below this bound are final.
+    /// A view, and the bound below which all its predictions are final.
     holds: (ViewNumber, Position),
     /// Whether delivery continues after lost records.
     skips_lost: bool,
     options: Options,
 }
 
-/// A given record, or a run of positions without a record.
+/// A record given to the sink, or a run of positions without a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Given {
     first: Position,
@@ -70,9 +71,9 @@ pub(crate) enum Next {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Trimmed {
-    /// First void record, if the sink must take back some.
+    /// First void position, if the sink must take back records.
     pub(crate) failed: Option<Position>,
-    /// Next position before the trim.
+    /// Next position after the failure, before the skip to the trim point.
     pub(crate) next: Position,
     /// Whether the trim reaches beyond `next`.
     pub(crate) skips: bool,
@@ -94,12 +95,12 @@ impl TwoBounds {
         }
     }
 
-    /// Everything below was delivered, or has no record.
+    /// Next position. Everything below it was delivered, or has no record.
     pub(crate) fn next(&self) -> Position {
         self.next
     }
 
-    /// Everything below is final.
+    /// Bound below which everything is final.
     pub(crate) fn confirmed(&self) -> Position {
         self.confirmed
     }
@@ -110,7 +111,8 @@ impl TwoBounds {
         self.given.range(index..).find(|given| given.id.is_some()).map(|given| given.first)
     }
 
-    /// First given position in the gap that may fail: a record of the gap's shard, or no record.
+    /// First given position in the gap that is not final: a record of the gap's shard, or a
+    /// position without a record.
     pub(crate) fn undecided_in(&self, gap: &Gap) -> Option<Position> {
         let index = self.given.partition_point(|given| given.end <= gap.from);
         let mut given = self.given.range(index..).take_while(|given| given.first < gap.end);
@@ -200,8 +202,9 @@ impl TwoBounds {
         }
     }
 
-    /// Compares the given records of `range` with the present knowledge; returns the lowest wrong
-    /// position. Others, possibly many, are compared when their final data arrives.
+    /// Compares the given records of `range` with the source's present knowledge; returns the
+    /// lowest wrong position. Positions of `range` that are still unknown are compared when their
+    /// final data arrives.
     pub(crate) fn compare(
         &mut self,
         range: Range<Position>,
@@ -222,8 +225,8 @@ impl TwoBounds {
             };
             assert!(end > given.first, "{} is unknown, and also empty up to {end}", given.first);
             if end < given.end {
-                // Less is known than the given span: compare the rest separately, even if it was
-                // final before.
+                // The source's empty span is shorter than the given one: compare the rest
+                // separately, even beyond `range`.
                 looks_below = looks_below.max(end.next());
                 self.given.insert(index, Given { first: end, ..given });
                 self.predicted += 1;
@@ -236,8 +239,9 @@ impl TwoBounds {
         None
     }
 
-    /// Enters a view that begins at `start`. Earlier predictions stay where their view still
-    /// decides, are void from `start` on, and undecided between. Returns the lowest void position.
+    /// Enters a view that begins at `start`. A prediction for a position that the predicting view
+    /// decides becomes final. Predictions from `start` on are void, and the others stay undecided.
+    /// Returns the lowest void position.
     pub(crate) fn entered(
         &mut self,
         view: ViewNumber,
@@ -262,8 +266,8 @@ impl TwoBounds {
             while rest.first < rest.end {
                 let cover = history.cover(rest.first);
                 let end = history.cover_end(rest.first).map_or(rest.end, |end| end.min(rest.end));
-                // A record that was held stays held, even after an undecided one: no shard reports
-                // it again.
+                // A record below the confirmed bound of its view stays final, even after an
+                // undecided one: no shard reports it again.
                 let is_held = before == self.holds.0 && rest.first < self.holds.1;
                 let end = if is_held { end.min(self.holds.1) } else { end };
                 let basis = if is_held || cover == Some(before) { Basis::Final } else { given.basis };
@@ -282,8 +286,7 @@ impl TwoBounds {
         void
     }
 
-    /// Voids everything given from `first` on; returns the first void position if it includes
-    /// records.
+    /// Voids everything given from `first` on. Returns `first` if this voids records.
     ///
     /// # Panics
     /// If `first` was confirmed.
@@ -338,7 +341,7 @@ impl TwoBounds {
         std::mem::take(&mut self.has_news)
     }
 
-    /// Whether bounds without new records below them are reported.
+    /// Whether to report a risen bound even if no new records lie below it.
     pub(crate) fn tells_empty(&self) -> bool {
         !self.options.mutates(Mutation::EmptyNotTold)
     }

@@ -1,4 +1,4 @@
-//! Single rules, and random sequences against a policy with one entry per position.
+//! Single rules, and random sequences that compare the policy with a simpler one.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,8 @@ fn mutated(mutation: Mutation) -> TwoBounds {
     TwoBounds::new(Position(0), Position(100), false, options)
 }
 
-/// Answers with `known` from the next position on. Returns the speculative flags.
+/// Answers the policy with `known`, from its next position on. Returns the `speculative` flag of
+/// each given record.
 fn give(policy: &mut TwoBounds, known: impl IntoIterator<Item = Known>) -> Vec<bool> {
     let mut flags = vec![];
     for known in known {
@@ -133,7 +134,7 @@ fn a_record_where_none_was_predicted_takes_back_what_came_after_it() {
         Some(Position(2))
     );
     assert_eq!((policy.fail(Position(2)), policy.next()), (None, Position(2)));
-    // The defect does not remember the empty position.
+    // With this defect, the policy does not remember the empty position.
     let mut policy = mutated(Mutation::EmptyNotGiven);
     give(&mut policy, known);
     assert_eq!(policy.confirm(), Some(Position(1)));
@@ -156,7 +157,7 @@ fn what_comes_final_is_compared_with_what_was_given_there_and_nothing_else() {
     assert_eq!(compare(&mut policy, 0, 0, |at| record(at, FINAL)), (None, vec![]));
     assert_eq!(compare(&mut policy, 998, 1000, |at| record(at, FINAL)), (None, vec![998, 999]));
     assert_eq!(compare(&mut policy, 998, 1000, |_| record(5, FINAL)), (None, vec![]), "both are final");
-    // An empty span becomes final in parts.
+    // The given empty span becomes final in parts.
     let begins = |at: u64| if at < 1006 { empty(1006, FINAL) } else { Known::NotYet };
     assert_eq!(compare(&mut policy, 1004, 1006, begins).0, None);
     assert_eq!(compare(&mut policy, 1007, 1008, |_| Known::NotYet), (None, vec![1006]));
@@ -172,7 +173,7 @@ fn what_comes_final_is_compared_with_what_was_given_there_and_nothing_else() {
 fn a_view_keeps_what_it_does_not_decide_and_voids_what_lies_beyond_its_start() {
     let mut policy = policy();
     give(&mut policy, (0..9).map(|number| record(number, predicted(1))));
-    // The flush of view 3 covers 2 to 6.
+    // View 3 begins at 6 and decides positions from 2 on.
     let history = history(&[(1, 0), (3, 2)]);
     assert_eq!(policy.entered(ViewNumber(3), Position(6), &history), Some(Position(6)));
     assert_eq!(policy.fail(Position(6)), Some(Position(6)));
@@ -275,7 +276,7 @@ fn the_defects_confirm_and_fail_too_much() {
     );
 }
 
-/// The same policy with one entry per position, and no incremental state.
+/// A simpler policy, for comparison: one entry per position, and no incremental state.
 #[derive(Debug, Default)]
 struct Plain {
     given: BTreeMap<u64, (Option<RecordId>, Basis)>,
@@ -333,14 +334,14 @@ impl Plain {
     }
 }
 
-/// A source's knowledge: record or none, and basis, per position.
+/// A source's knowledge: for each position its record (None: empty) and basis.
 #[derive(Debug, Default)]
 struct World {
     known: BTreeMap<u64, (Option<RecordId>, Basis)>,
     view: u64,
-    /// Everything below is final in the present view.
+    /// Bound below which everything is final in the present view.
     stable: u64,
-    /// Everything below is predicted in the present view.
+    /// Bound below which everything is at least predicted in the present view.
     end: u64,
     history: ViewHistory,
     fresh: u64,
@@ -371,12 +372,13 @@ impl World {
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// A number of predictions; bits mark empty positions.
+    /// The source receives a number of predictions; a set bit marks an empty position.
     Predict(u8, u8),
     Take(u8),
     /// A number of predictions become final, by a bound (true) or by records.
     Stable(u8, bool),
-    /// A new view keeps a number of undecided positions, some of them unchanged.
+    /// A new view decides a number of the undecided positions; the first of them keep their
+    /// predicted content.
     View(u8, u8, u8),
     Records,
 }
@@ -478,9 +480,10 @@ impl Both {
         }
     }
 
-    /// The next view's flush covers `kept` positions after the stable bound.
+    /// Enters a view that decides `kept` positions after the stable bound; the first `same` keep
+    /// their content.
     fn change_view(&mut self, kept: u64, same: u64, empty: u8) {
-        // The previous flush is known before the next view.
+        // The policies receive the previous view's final records before the next view.
         self.step(&Event::Records);
         let (first, view) = (self.world.stable, self.world.view + 1);
         let start = (first + kept).min(self.world.end);
@@ -496,7 +499,7 @@ impl Both {
         assert_eq!(void.map(|at| at.0), self.plain.entered(view, start, &self.world.history));
         self.failed(void);
         self.plain.holds.clear();
-        // Predictions follow the flush.
+        // The new view's final records arrive before its predictions.
         if kept > 0 {
             self.step(&Event::Records);
         }

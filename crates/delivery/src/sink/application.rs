@@ -11,20 +11,20 @@ use crate::failure::Failure;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The next records, without no-ops; every other position once, in order.
+    /// The next records, without no-ops. Deliveries cover every other position once, in order.
     Deliver {
         /// Never empty.
         records: Vec<Stored>,
-        /// Whether they may fail.
+        /// Whether the records are predicted and may fail.
         speculative: bool,
     },
-    /// Everything delivered below this bound is final, with at least one newly final record.
+    /// Everything delivered below `upto` is final; at least one record is newly final.
     Confirm {
         /// Exclusive bound.
         upto: Position,
     },
-    /// All records below this bound were delivered and are final, and none above was delivered.
-    /// Takes the room of one record.
+    /// All records below `upto` were delivered and are final, and none above was delivered. Uses
+    /// the room of one record.
     Passed {
         /// Exclusive bound.
         upto: Position,
@@ -41,14 +41,14 @@ pub enum Event {
         first: Position,
     },
     /// The shard lost all its records at these positions, an operator accepted the loss, and no
-    /// other wanted shard has a record there. Everything below is final and reported. Takes the
-    /// room of one record. Sent only with [`skips_lost`](crate::Selection::skips_lost).
+    /// other wanted shard has a record there. Everything below is final and reported. Uses the room
+    /// of one record. Sent only with [`skips_lost`](crate::Selection::skips_lost).
     Lost {
         /// The shard; others may have lost records there too.
         shard: ShardId,
         /// First lost position.
         from: Position,
-        /// Position after the last, where delivery continues.
+        /// Position after the last lost one, where delivery continues.
         end: Position,
     },
     /// The requested end is reached; the last event.
@@ -69,11 +69,11 @@ pub enum Event {
 pub(crate) struct Application {
     token: u64,
     wanted_records: u64,
-    /// Negative if the last record exceeded it.
+    /// Bytes of free room. Negative if the last record exceeded it.
     wanted_bytes: i64,
     above: Position,
     confirmed: Position,
-    /// Given, but not sent to the reader. Either all may fail, or none.
+    /// Records that the policy gave and the reader has not received. Either all may fail, or none.
     batch: Vec<Stored>,
     is_speculative: bool,
     has_ended: bool,
@@ -147,8 +147,8 @@ impl Application {
     }
 
     /// Reports that everything below `upto` is final, unless speculative records above were given:
-    /// the next confirmation covers it. Takes the room of one record, so that an idle reader gets
-    /// no more than it wanted.
+    /// then the next confirmation covers it. Uses the room of one record, so that an idle reader
+    /// gets no more than it wanted.
     pub(crate) fn pass<M>(&mut self, upto: Position, out: &mut Vec<Effect<M, Event>>) {
         if upto > self.confirmed && upto >= self.above && self.wants_more() {
             self.flush(out);
@@ -161,7 +161,7 @@ impl Application {
     /// Voids everything given at `after` or above.
     ///
     /// # Panics
-    /// If some of it was confirmed.
+    /// If `after` lies below the confirmed bound.
     pub(crate) fn take_back<M>(&mut self, after: Position, out: &mut Vec<Effect<M, Event>>) {
         assert!(after >= self.confirmed, "{after} fails after {} was confirmed", self.confirmed);
         self.flush(out);
@@ -169,7 +169,7 @@ impl Application {
         self.tell(Event::Fail { after }, out);
     }
 
-    /// Sets the next position lower: nothing valid was given from there on.
+    /// Lowers the next position: no valid record was given from there on.
     pub(crate) fn rewind(&mut self, next: Position) {
         assert!(next >= self.confirmed, "{next} comes after {} was confirmed", self.confirmed);
         self.above = self.above.min(next);
@@ -189,7 +189,7 @@ impl Application {
         self.tell(Event::Trimmed { first }, out);
     }
 
-    /// Reports a shard's loss. Takes the room of one record.
+    /// Reports a shard's loss. Uses the room of one record.
     ///
     /// # Panics
     /// If the reader has no room, or has a record there.
@@ -207,7 +207,7 @@ impl Application {
         self.tell(Event::Lost { shard, from, end }, out);
     }
 
-    /// Ends with this event. None: the reader left.
+    /// Ends delivery with the event `last`. None: the reader left.
     pub(crate) fn end<M>(&mut self, last: Option<Event>, out: &mut Vec<Effect<M, Event>>) {
         self.flush(out);
         if let Some(last) = last {

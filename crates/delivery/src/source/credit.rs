@@ -2,9 +2,10 @@
 
 use seriatim_model::limits;
 
-/// Credit returns in portions of at least 1/4 of the window.
+/// The reader returns credit when at least 1/4 of the window can be returned.
 const PORTIONS: u64 = 4;
-/// A shard sends while it has credit, so its last record, with the empty spans, may exceed it.
+/// Largest excess over the credit: a shard sends while it has credit, so the last record, with its
+/// empty spans, may exceed it.
 const LARGEST: u64 = (limits::MAX_RECORD_BYTES + limits::MAX_RECORD_OVERHEAD_BYTES) as u64
     + limits::RECORD_STRUCTURE_BYTES as u64
     + limits::READ_SPANS as u64 * limits::SPAN_BYTES;
@@ -64,7 +65,7 @@ impl Credit {
         self.held -= bytes;
     }
 
-    /// Grants the missing credit, if it is worth a message.
+    /// Grants the shard the free part of the window, if that is worth a message.
     pub(crate) fn due(&mut self) -> Option<u64> {
         let missing = self.window.saturating_sub(self.granted + self.held);
         if missing < self.window / PORTIONS {

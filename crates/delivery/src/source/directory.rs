@@ -21,7 +21,7 @@ const ASK_MOST: Duration = Duration::from_secs(1);
 pub(crate) struct Directory {
     control: NodeId,
     known: KnownEntry,
-    /// Time of the next question. None: no question is pending.
+    /// Time and pause of the next question. None: no question is pending.
     asks: Option<Backoff>,
     refreshed: Option<Time>,
     /// Count of numbered questions.
@@ -33,12 +33,13 @@ pub(crate) struct Directory {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Learned {
     Nothing,
-    /// The register confirmed the known view in answer to this question.
+    /// The register confirmed the known view, in its answer to the question of this number.
     Same(u64),
     /// A newer view. Final positions stay final, except from `lost_from` on after an accepted loss.
     NewView {
         lost_from: Position,
-        /// First position replaced by a loss accepted since the previous view.
+        /// First position replaced by a loss accepted since the previous view. `None`: no such
+        /// loss.
         reassigned_from: Option<Position>,
     },
     Deleted,
@@ -64,8 +65,8 @@ impl Directory {
         self.view().filter(|_| places).map(|view| &view.placement)
     }
 
-    /// Last positions given up of a shard outside the view. The history says that they are lost, so
-    /// no replica is asked.
+    /// The shard's last positions whose records were given up, if the shard is outside the view.
+    /// The history says that they are lost, so the reader asks no replica.
     pub(crate) fn given_up(&self, shard: ShardId) -> Option<Gap> {
         let (view, history) = (self.view()?, &self.entry().history);
         match view.retired(shard) {
@@ -74,12 +75,12 @@ impl Directory {
         }
     }
 
-    /// Whether the history tells this loss. If not, a newer view exists.
+    /// Whether the known history contains this loss. If not, a newer view exists.
     pub(crate) fn tells_lost(&self, shard: ShardId, from: Position, end: Position) -> bool {
         self.entry().history.tells_lost(shard, from, end)
     }
 
-    /// Positions given up of shards that have nothing else left.
+    /// Given-up positions of shards that left nothing else: these shards have ended.
     pub(crate) fn ended(&self) -> impl Iterator<Item = Gap> + '_ {
         let gaps = self
             .entry()
@@ -101,9 +102,9 @@ impl Directory {
         Some((replicas[next].node, next))
     }
 
-    /// The replica to ask instead of this silent or lost one: the next, if the shard is retired (no
-    /// view replaces its replicas) or another replica lacks the next position. None: a new view
-    /// will replace this one soon.
+    /// The replica to ask instead of this silent or unreachable one. It is the next one, if the
+    /// shard is retired (no view replaces its replicas) or another replica has already refused.
+    /// None: wait, because a new view will replace the silent replica.
     pub(crate) fn instead_of(
         &self,
         shard: ShardId,
@@ -127,7 +128,8 @@ impl Directory {
         self.asks.get_or_insert(Backoff::new(now, ASK_FIRST, ASK_MOST));
     }
 
-    /// Asks whether the known view is the latest. Only answers to this question count.
+    /// Asks whether the known view is the latest. Only the answer to a question sent from now on
+    /// counts.
     pub(crate) fn ask_surely(&mut self, now: Time) {
         if self.awaited == NEWS {
             self.rest();
@@ -180,7 +182,8 @@ impl Directory {
         }
     }
 
-    /// Lowest start of the views after `known`; u64::MAX if the reader knew no view.
+    /// Lowest start of the views after `known`: final data from there on is void. u64::MAX if the
+    /// reader knew no view.
     fn lost_from(&self, known: ViewNumber) -> Position {
         let steps = self.entry().history.steps().iter();
         let new = steps.filter(|(number, _)| *number > known).map(|(_, first)| *first);
@@ -210,7 +213,7 @@ mod tests {
         assert_eq!(asked(&mut directory, Time(1)), [NEWS]);
         directory.ask_surely(Time(2));
         assert_eq!(asked(&mut directory, Time(2)), [1]);
-        // The answer to the earlier question arrives, or an unsolicited notice.
+        // The answer to the earlier question, or an unsolicited notice, does not count.
         assert_eq!(directory.receive(found(NEWS)), Learned::Same(NEWS));
         assert!(directory.deadline().is_some());
         // A second doubt needs its own answer.

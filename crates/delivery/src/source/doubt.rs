@@ -21,11 +21,11 @@ pub(crate) struct Doubt {
 struct Open {
     position: Position,
     shard: ShardId,
-    /// Only answers to later questions count.
+    /// Number of the last question before the doubt. Only answers to later questions count.
     asked: u64,
 }
 
-/// Result of the register's confirmation of the view.
+/// What to do after the register has confirmed the view.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     AskAgain(Position),
@@ -51,7 +51,7 @@ impl Doubt {
         *self = Self { open: None, asked_again };
     }
 
-    /// The register confirmed the known view in answer to this question.
+    /// The register confirmed the known view in its answer to question number `answer`.
     pub(crate) fn view_confirmed(&mut self, answer: u64) -> Option<Verdict> {
         let Open { position, shard, .. } = self.open.take_if(|open| answer > open.asked)?;
         let was_asked = self.asked_again.replace(position) == Some(position);
@@ -69,7 +69,7 @@ mod tests {
 
     const AT: Position = Position(3);
 
-    /// Raises a doubt; returns the number of the question that settles it.
+    /// Raises a doubt; returns the number of the question whose answer decides it.
     fn raised(doubt: &mut Doubt) -> u64 {
         let mut directory = Directory::new(CONTROL, entry(1, 1, 64));
         doubt.raise(Time(1), AT, ShardId(2), &mut directory);
@@ -98,7 +98,8 @@ mod tests {
         let answer = raised(&mut doubt);
         doubt.enter_view(None);
         assert_eq!(doubt.view_confirmed(answer), None);
-        // A newer view starts without questions, unless `asked_again` names one.
+        // A newer view ends the doubt. With `asked_again`, the next doubt about this position is a
+        // gap.
         let answer = raised(&mut doubt);
         assert_eq!(doubt.view_confirmed(answer), Some(Verdict::AskAgain(AT)));
         doubt.enter_view(Some(AT));

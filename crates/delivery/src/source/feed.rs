@@ -13,10 +13,10 @@ use crate::failure::Failure;
 
 /// First retransmission timeout; doubles each time.
 pub(crate) const TIMEOUT_FIRST: Duration = Duration::from_millis(200);
-/// Check interval of an idle subscription, and longest timeout for positions that another shard has
-/// passed.
+/// Interval after which an idle subscription is renewed, and longest timeout if the shard is behind
+/// another one.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
-/// Longest timeout for a first delivery.
+/// Longest timeout for the first delivery after a request.
 const FIRST_MOST: Duration = Duration::from_secs(8);
 /// Pause before asking a disconnected node again; doubles up to [`IDLE`].
 const RECONNECT_AFTER: Duration = Duration::from_millis(20);
@@ -24,11 +24,12 @@ const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 /// Silence after which a replica counts as silent. It answers every request, if only with an empty
 /// delivery, and an idle one is asked every [`IDLE`].
 const SILENT_AFTER: Duration = Duration::from_secs(2);
-/// Silence after which the next replica is asked. Longer than a timeout, as answers may be slow.
+/// Silence after which the reader asks the next replica. Longer than a timeout, as answers may be
+/// slow.
 pub(crate) const ELSEWHERE_AFTER: Duration = Duration::from_secs(3);
 
-/// Rounds without progress (all replicas lack the record and copy nothing) after which it counts as
-/// missing.
+/// Rounds without progress after which a record counts as missing. In such a round all replicas
+/// lack the record, and none copies records.
 pub(crate) const MISSING_ROUNDS: usize = 25;
 
 /// Invariant: `buffer` holds the shard's records below `upto` that were not taken, in order;
@@ -40,38 +41,39 @@ pub(crate) struct Feed {
     pub(crate) node: NodeId,
     /// Index of its replica; 0 is the primary.
     pub(crate) replica: usize,
-    /// Replicas that cannot serve the next position.
+    /// The replicas' refusals to serve the next position.
     pub(crate) round: Round,
     pub(crate) rounds_in_vain: usize,
-    /// Fewest missing positions that each replica has reported.
+    /// Fewest missing records that each replica has reported.
     lacking: BTreeMap<NodeId, u64>,
-    /// Whether a replica reported fewer missing positions than ever before.
+    /// Whether, in this round, a replica reported fewer missing records than ever before.
     has_gained: bool,
     rounds: Backoff,
     pub(crate) request: Option<u64>,
     /// First of the consecutive requests to this node that repeat each other after timeouts.
     earliest: u64,
-    /// The shard has sent everything below.
+    /// Exclusive end of the received data, final or predicted.
     pub(crate) upto: Position,
     pub(crate) final_upto: Position,
-    /// End of the shard's records outside the view; u64::MAX inside.
+    /// Exclusive end of the records of a shard outside the view; u64::MAX inside.
     until: Position,
     /// Exclusive end of the requested positions.
     asked_until: Position,
-    /// Positions given up; no replica is asked for them.
+    /// Positions whose records an operator gave up; no replica is asked for them.
     given_up: Option<Gap>,
-    /// The next position, which is lost, and the end of the loss.
+    /// The next position, if its record is lost, and the exclusive end of the loss.
     lost: Option<(Position, Position)>,
     buffer: VecDeque<Stored>,
     empty: VecDeque<Span>,
     credit: Credit,
-    /// Time of the last request or message, or of the first request to come.
+    /// Time of the last request or message, or the planned time of the next request.
     since: Time,
+    /// Since when another shard is ahead of this one. `None`: this shard owes no delivery.
     owed_since: Option<Time>,
     /// Current timeout; no [`Backoff`], as its maximum depends on the expected delivery.
     timeout: Duration,
     heard: bool,
-    /// Time of a replica's last answer, or of the first request.
+    /// Time of the last answer of any replica; before any, of the first request.
     answered: Option<Time>,
     tried: BTreeSet<NodeId>,
     /// Time of the next request after a disconnect.
@@ -82,7 +84,7 @@ pub(crate) struct Feed {
 pub(crate) enum Seen {
     Record,
     NoOp,
-    /// No record below this position.
+    /// Empty, with all positions below this one.
     Empty(Position),
     NotYet,
     /// The shard skipped the position, or sent a lower one again.
@@ -92,12 +94,12 @@ pub(crate) enum Seen {
 }
 
 impl Seen {
-    /// Whether the position is decided: a record, or none.
+    /// Whether the shard has decided the position: a record, a no-op, or empty.
     pub(crate) fn is_there(self) -> bool {
         matches!(self, Self::Record | Self::NoOp | Self::Empty(_))
     }
 
-    /// Priority between shards that might have the position; the lowest wins.
+    /// Rank among the knowledge of several shards of one position; the lowest wins.
     pub(crate) fn rank(self) -> u8 {
         match self {
             Self::Record | Self::NoOp | Self::Empty(_) => 0,
@@ -112,9 +114,9 @@ impl Seen {
 pub(crate) enum Received {
     Next,
     Repeated,
-    /// An earlier delivery was lost.
+    /// An earlier delivery is missing.
     Hole,
-    /// Exceeds the shard's credit.
+    /// The delivery exceeds the shard's credit.
     TooMuch,
     Disordered(Position),
 }
@@ -176,8 +178,8 @@ impl Feed {
         if self.final_upto >= self.asked_until { Position(u64::MAX) } else { self.final_upto }
     }
 
-    /// Sets the shard's place in the view: it ends at `until`, without the positions given up. A
-    /// shard that `has_ended` is not asked.
+    /// Sets the end of the shard's records, and the positions given up, as the view says. A shard
+    /// that `has_ended` is not asked.
     pub(crate) fn ends(&mut self, until: Position, given_up: Option<Gap>, has_ended: bool) {
         (self.until, self.given_up) = (until, given_up);
         self.asked_until = match given_up {
@@ -198,8 +200,8 @@ impl Feed {
         }
     }
 
-    /// Records a request and returns its credit. If it `continues` the previous one, late answers
-    /// count.
+    /// Notes a sent request and returns the credit to grant. If it `continues` the previous
+    /// request, late answers to that one count too.
     pub(crate) fn asked(&mut self, now: Time, request: u64, from: Position, continues: bool) -> u64 {
         self.request = Some(request);
         self.earliest = if continues { self.earliest } else { request };
@@ -242,7 +244,7 @@ impl Feed {
 
     pub(crate) fn disconnected(&mut self, now: Time) {
         if now >= self.reconnects.at() + IDLE {
-            // The connection was stable.
+            // The connection was stable, so reset the backoff.
             self.reconnects.helped();
         }
         self.request = None;
@@ -250,7 +252,7 @@ impl Feed {
         self.since = self.reconnects.at();
     }
 
-    /// The next position is lost; nothing more is requested.
+    /// The record at the next position is lost. The feed requests nothing more until it restarts.
     pub(crate) fn lost(&mut self, position: Position, end: Position) {
         self.lost = Some((position, end));
     }
@@ -269,7 +271,7 @@ impl Feed {
         self.credit.resize(window);
     }
 
-    /// Resets the rounds: data arrived, or other replicas may have some.
+    /// Resets the rounds of refusals: data arrived, or the replicas have changed.
     pub(crate) fn helped(&mut self) {
         self.round.begin();
         self.rounds_in_vain = 0;
@@ -278,7 +280,7 @@ impl Feed {
         self.rounds.helped();
     }
 
-    /// The replica lacks the next position, and `lacking` positions in all.
+    /// The node lacks the record at the next position, and `lacking` records in all.
     pub(crate) fn lacks(&mut self, lacking: u64) {
         let least = self.lacking.entry(self.node).or_insert(lacking);
         self.has_gained |= lacking < *least;
@@ -305,7 +307,7 @@ impl Feed {
         if self.lost.is_some() || !has_said_no && !self.is_silent_for(now, SILENT_AFTER) {
             return None;
         }
-        // In a finished round every replica has answered.
+        // After a finished round, every replica has refused.
         let lacks = |node: &NodeId| self.rounds_in_vain > 0 || self.round.has_said_no(*node);
         let (lacking, others): (Vec<NodeId>, Vec<NodeId>) =
             replicas.iter().map(|replica| replica.node).partition(lacks);
@@ -332,7 +334,8 @@ impl Feed {
             Ok(new) => new,
             Err(received) => return received,
         };
-        // A replica that repeats its predictions as new has forgotten them: another view decides.
+        // The replica sends its predicted positions again as final: another view may have decided
+        // them.
         self.forget_predictions();
         if !self.take_in(records, empty) {
             return Received::TooMuch;
@@ -382,8 +385,8 @@ impl Feed {
         self.reconnects.helped();
     }
 
-    /// Predictions below `upto` are final, except the records skipped from `from` on (`void`),
-    /// whose positions become empty.
+    /// Handles a report that predictions below `upto` are final, except skipped records: their
+    /// spans from `from` on (`void`) become empty.
     pub(crate) fn holds_but(&mut self, now: Time, from: Position, upto: Position, void: &[Span]) -> Received {
         if from > self.final_upto {
             return Received::Hole;
@@ -401,7 +404,7 @@ impl Feed {
             self.drop_records(*span);
             match self.add_empty(*span) {
                 0 => self.credit.free(limits::SPAN_BYTES),
-                // A filter left out positions within the span.
+                // The span was added in parts: it contained empty positions already.
                 parts if !self.credit.take_in((parts - 1) * limits::SPAN_BYTES) => return Received::TooMuch,
                 _ => {}
             }
@@ -418,7 +421,7 @@ impl Feed {
         }
     }
 
-    /// Adds the unknown parts of an empty span; returns the number of added spans.
+    /// Adds the parts of a span that are not yet empty; returns their number.
     fn add_empty(&mut self, span: Span) -> u64 {
         let (mut first, mut added) = (span.first, 0);
         while first < span.end() {
@@ -497,7 +500,7 @@ impl Feed {
         self.record(position).clone()
     }
 
-    /// Another shard has reached `frontier`: if this one has not, a delivery is due.
+    /// Another shard has reached `frontier`. If this one has not, it owes a delivery.
     pub(crate) fn compare(&mut self, now: Time, frontier: Position) {
         let is_behind = self.final_upto < frontier.min(self.asked_until);
         self.owed_since = is_behind.then(|| self.owed_since.unwrap_or(now));
@@ -505,7 +508,7 @@ impl Feed {
 
     /// Looks up `position`; everything below it was taken or belongs to other shards.
     pub(crate) fn look(&mut self, position: Position) -> Seen {
-        // Other shards had the positions before its end.
+        // Other shards had the positions before the loss's end.
         self.lost = self.lost.filter(|(_, end)| position < *end);
         self.pass_empty(position);
         if let Some(gap) = self.given_up.filter(|gap| gap.contains(position)) {
@@ -589,8 +592,8 @@ fn bytes_of(records: &[Stored], empty: &[Span]) -> u64 {
     records.iter().map(size).sum::<u64>() + limits::SPAN_BYTES * empty.len() as u64
 }
 
-/// The part of `from..upto` above `known`; a late delivery may overlap. Fails if it is old, out of
-/// order, or after a hole.
+/// The part of a delivery `from..upto` above `known`; a late delivery may overlap. Fails if nothing
+/// is new, data is out of order, or a hole precedes it.
 fn beyond(
     known: Position,
     from: Position,

@@ -49,7 +49,7 @@ pub(crate) struct Source {
     window: u64,
     feeds: BTreeMap<ShardId, Feed>,
     wanted_from: Position,
-    /// Position and shard of the record that can be taken.
+    /// Position and shard of the record that the last `ask` found.
     found: Option<(Position, ShardId)>,
     last_request: u64,
     doubt: Doubt,
@@ -62,7 +62,7 @@ pub(crate) struct Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Record,
-    /// No record below `end`: positions of no-ops, or of no shard.
+    /// No record at the position and below `end`: these are no-ops, or no shard owns them.
     Empty {
         end: Position,
     },
@@ -88,7 +88,7 @@ pub(crate) enum News {
         from: Position,
         upto: Position,
     },
-    /// `Changed`, in a newer view.
+    /// As `Changed`, with a newer view.
     Entered {
         /// First position whose records were replaced after an accepted loss. None: no such loss.
         reassigned_from: Option<Position>,
@@ -97,7 +97,7 @@ pub(crate) enum News {
     Holds {
         view: ViewNumber,
         upto: Position,
-        /// First skipped position: later predictions may be wrong.
+        /// First skipped position: predictions from there on may be wrong.
         void: Option<Position>,
     },
     Trimmed {
@@ -136,7 +136,7 @@ impl Source {
         self.directory.entry()
     }
 
-    /// Shards that may have `position` but serve nothing: their replicas are silent or lack it.
+    /// Shards that block `position`: they may own it, but their replicas are silent or lack it.
     pub(crate) fn unanswered(&self, now: Time, position: Position) -> Vec<Unanswered> {
         let Some(view) = self.directory.view() else { return vec![] };
         let placed = self.directory.placement().map(|placement| placement.shard_of(position));
@@ -239,8 +239,8 @@ impl Source {
         best.unwrap_or((ShardId(0), Seen::NotYet))
     }
 
-    /// End of the run without records: the shard lost `position..end`, and the next record of
-    /// another shard ends the run earlier.
+    /// End of the range without records, which begins at `position`: the end of the shard's loss,
+    /// or the next record of another shard before it.
     fn lost_to(&self, shard: ShardId, position: Position, end: Position) -> Position {
         let others = self.feeds.iter().filter(|(other, feed)| **other != shard && feed.reaches(position));
         let placement = self.directory.placement();
@@ -347,7 +347,7 @@ impl Source {
         }
         match feed.receive(now, from, found, upto) {
             Received::Next => {
-                // The sender may not know of a later trim.
+                // The sender may not have known of a trim.
                 feed.forget_below(wanted_from);
                 self.compare(now);
                 News::Final { from, upto }
@@ -366,7 +366,7 @@ impl Source {
         match received {
             Received::Next | Received::Repeated => News::Nothing,
             Received::Hole | Received::TooMuch => {
-                // A late delivery does not concern the current subscription.
+                // If the delivery belongs to an earlier request, the current subscription stays.
                 if self.feeds[&shard].request == Some(request) {
                     self.drop_subscription(now, shard, out);
                 }
@@ -380,7 +380,7 @@ impl Source {
         let feed = self.feeds.get_mut(&shard).expect("the caller saw it");
         match error {
             ReadError::Trimmed { first } => {
-                // The records are trimmed, even if other shards still serve theirs.
+                // The log is trimmed below `first`, even if other shards still serve records there.
                 feed.rest(now);
                 self.trimmed(first)
             }
@@ -391,7 +391,8 @@ impl Source {
                 feed.lacks(lacking);
                 self.try_next_replica(now, shard, Failure::Missing { position, shard })
             }
-            // Other shards' records have reached `end`, or an earlier delivery was lost.
+            // Other shards' records have reached `end`, or an earlier delivery was lost: subscribe
+            // again.
             ReadError::Lost { position, end } if end <= self.wanted_from || position > feed.final_upto => {
                 feed.restart(now, feed.node, feed.replica);
                 News::Nothing
@@ -402,8 +403,8 @@ impl Source {
                 News::Changed
             }
             ReadError::Lost { .. } => {
-                // The view of the accepted loss is unknown. It may have shards with records there,
-                // and decides earlier predictions.
+                // The reader does not know the view with the accepted loss. That view may have
+                // shards with records there, and decides earlier predictions.
                 feed.refused(now);
                 self.directory.ask(now);
                 News::Nothing
@@ -428,8 +429,8 @@ impl Source {
         News::Trimmed { first }
     }
 
-    /// Fails only if no replica can serve the next position: all have the same records, or will
-    /// copy them.
+    /// After a refusal, asks the shard's next replica. Fails only if no replica can serve the next
+    /// position.
     fn try_next_replica(&mut self, now: Time, shard: ShardId, failure: Failure) -> News {
         let feed = self.feeds.get_mut(&shard).expect("the caller saw it");
         let Some((node, replica)) = self.directory.next_to(shard, feed.replica) else {
@@ -500,9 +501,9 @@ impl Source {
         let Some(view) = self.directory.view() else { return };
         self.doubt.enter_view(None);
         self.feeds.values_mut().for_each(|feed| feed.forget_from(lost_from));
-        // The remaining predictions are at positions of the previous view. Records that may have
-        // been skipped come again as final, and so do those below the start of the known history,
-        // where a replica reports a trim.
+        // The remaining predictions are at positions that the previous view decides, so they are
+        // final. But drop them if the ordering may have skipped some, or if the known history
+        // begins above them: shards then send them again as final, or report a trim.
         let (may_pass_over, told_from) = (self.may_pass_over(), self.entry().history.start());
         for feed in self.feeds.values_mut() {
             match may_pass_over || feed.final_upto < told_from {
@@ -513,13 +514,13 @@ impl Source {
         let retired = view.retired.iter().map(|retired| (retired.copies(), retired.until));
         let all = view.shards.iter().map(|members| (members, Position(u64::MAX))).chain(retired);
         let all = all.map(|(members, until)| (members.shard, members.primary().node, until));
-        // Positions given up need no subscription.
+        // Ended shards have only positions given up: they need no subscription.
         let ended = self.directory.ended().map(|gap| (gap.shard, view.leader, gap.end));
         let is_wanted = |(shard, _, until): &(ShardId, NodeId, Position)| {
             self.selection.chooses(*shard) && *until > self.wanted_from
         };
         let primaries: Vec<(ShardId, NodeId, Position)> = all.chain(ended).filter(is_wanted).collect();
-        // A shard that left, or a retired shard that ends below `wanted_from`, has no more records.
+        // Shards that left, or that end below `wanted_from`: no more records come from them.
         let has_left = |shard: &ShardId| view.holders(*shard).is_none();
         let is_over =
             |shard: &&ShardId| has_left(shard) || primaries.iter().all(|(wanted, ..)| wanted != *shard);
@@ -531,8 +532,8 @@ impl Source {
                 cancel(shard, feed.node, feed.request, out);
             }
             if has_left {
-                // Its records were trimmed, which the other shards report to a reader that starts
-                // there.
+                // The records of a shard that left were trimmed. Ask the other shards again: they
+                // report the trim.
                 self.feeds.values_mut().for_each(|feed| feed.forget_from(self.wanted_from));
             }
         }
@@ -586,7 +587,7 @@ impl Source {
             (feed.node, feed.replica) = instead.unwrap_or((primary.unwrap_or(feed.node), 0));
             self.directory.ask(now);
         }
-        // The shard sends them again, or the final records.
+        // The replica sends predictions again, or final records in their place.
         feed.forget_predictions();
         self.last_request += 1;
         let (request, from) = (self.last_request, feed.upto.max(self.wanted_from));

@@ -17,7 +17,7 @@ use super::{News, Source};
 /// The wanted part of a log.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// Whether to deliver records before they are final.
+    /// Whether to deliver predicted records, before they are final.
     pub speculative: bool,
     /// Filter. None: all records.
     pub filter: Option<Filter>,
@@ -56,7 +56,8 @@ impl Selection {
     }
 }
 
-/// Whether nodes host the shard, or will. A shard that must leave before it joins gets none.
+/// Whether the register assigns nodes to the shard. Not if the shard must leave before it has
+/// joined.
 fn is_assigned(entry: &LogEntry, shard: ShardId) -> bool {
     let has_nodes = entry.shards.get(shard.0 as usize).is_some_and(|nodes| !nodes.is_empty());
     let has_joined = || entry.view.as_ref().is_some_and(|view| view.holders(shard).is_some());
@@ -77,7 +78,7 @@ pub(crate) enum Known {
         shard: ShardId,
         basis: Basis,
     },
-    /// No record for this reader below `end`.
+    /// No record for this reader at the position and below `end`.
     Empty {
         end: Position,
         basis: Basis,
@@ -91,10 +92,7 @@ pub(crate) enum Known {
 }
 
 impl Source {
-    /// Knowledge of an unconfirmed `position`. Asks again if a shard withholds it.
-    ///
-    /// # Panics
-    /// If the position was released.
+    /// Knowledge of an unconfirmed `position`. If a shard skipped it, asks the register.
     pub(crate) fn know(&mut self, now: Time, position: Position) -> Known {
         assert!(position >= self.wanted_from, "{position} is wanted again, and was dropped");
         if self.doubt.is_open() || !self.has_view() {
@@ -113,7 +111,7 @@ impl Source {
         is_missing && position < self.final_below() && self.must_have_all()
     }
 
-    /// `position` is withheld. Another shard may own it in a newer view, so the register is asked.
+    /// Asks the register whether another shard owns the withheld `position` in a newer view.
     pub(crate) fn doubt(&mut self, now: Time, position: Position) {
         if !self.doubt.is_open() {
             let (shard, _) = self.look_at(position);
@@ -145,12 +143,12 @@ impl Source {
         }
     }
 
-    /// Bound below which every subscribed shard's data is final here.
+    /// Bound below which all received data is final, for every subscribed shard.
     pub(crate) fn final_below(&self) -> Position {
         self.feeds.values().map(Feed::final_bound).min().unwrap_or_default()
     }
 
-    /// End of the wanted records, if no wanted shard has a part in the view.
+    /// End of the records of the chosen shards, if all these shards are retired or ended.
     pub(crate) fn ends_at(&self) -> Option<Position> {
         let view = self.directory.view()?;
         let mut shards = view.shards.iter().map(|members| members.shard);
@@ -163,7 +161,7 @@ impl Source {
         chosen.map(|(_, end)| end).max()
     }
 
-    /// The chosen shards, if none of them has or will have a position from `position` on.
+    /// The chosen shards, if none of them has, or will have, a record at `position` or above.
     pub(crate) fn over_before(&self, position: Position) -> Option<Vec<ShardId>> {
         let chosen = self.selection.shards.as_ref()?;
         let is_past = self.ends_at().is_some_and(|end| position >= end);
@@ -189,8 +187,8 @@ impl Source {
         self.selection.joining(self.entry())
     }
 
-    /// Asks the register every [`IDLE`] while a chosen shard has not joined, as other shards need
-    /// not announce its view.
+    /// While a chosen shard has not joined, asks the register every [`IDLE`]: other shards need not
+    /// mention the view with that shard.
     pub(super) fn await_joining(&mut self, at: Time) {
         let waits = self.joining().next().is_some() && !self.options.mutates(Mutation::JoiningNotAsked);
         self.joined_asked_at = waits.then_some(at);
@@ -236,13 +234,13 @@ impl Source {
         self.selection.shards.is_none() || self.directory.placement().is_some()
     }
 
-    /// Whether a position without records in the chosen shards belongs to other shards. The known
-    /// view decides: no shard has reported a newer one.
+    /// Knowledge of a position for which no chosen shard has a record: empty for this reader if
+    /// other shards own it. The known view decides, since no shard has reported a newer one.
     fn unconcerned(&self, position: Position) -> Known {
         if self.selection.shards.is_none() {
             return Known::NotYet;
         }
-        // With a placement, one shard with final data beyond is enough.
+        // With a placement, final data of any shard above the position suffices.
         let (end, final_below) = match self.directory.placement() {
             Some(placement) => match placement.stripe_at(position) {
                 (shard, _) if self.selection.chooses(shard) => return Known::NotYet,
@@ -267,7 +265,7 @@ impl Source {
         self.directory.view().map_or(ViewNumber::NONE, |view| view.number)
     }
 
-    /// Looks up `position`. Between two shards, final data wins.
+    /// Looks up `position`. If several shards know of it, final data wins.
     fn look_at(&self, position: Position) -> (ShardId, Seen) {
         if let Some(shard) = self.directory.placement().map(|placement| placement.shard_of(position)) {
             return (shard, self.feeds.get(&shard).map_or(Seen::NotYet, |feed| feed.at(position)));
@@ -332,8 +330,8 @@ impl Source {
         News::Holds { view, upto, void: void.first().map(|span| span.first) }
     }
 
-    /// Whether `view` is the known view. Asks the register if it is newer; its predictions come
-    /// again.
+    /// Whether `view` is the known view. If it is newer, asks the register; the shard sends its
+    /// predictions again later.
     fn check_view(&mut self, now: Time, view: ViewNumber) -> bool {
         if view > self.view_number() {
             self.directory.ask(now);

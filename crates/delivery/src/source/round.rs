@@ -6,16 +6,16 @@ use seriatim_model::{Member, NodeId};
 
 use crate::failure::Failure;
 
-/// Replicas are asked in turn. The round ends when every replica has answered or a view excludes
-/// it, because a silent one may have the position.
+/// A round asks a shard's replicas in turn, while they refuse. It ends when every replica of the
+/// view has refused: a silent one may have the position.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
     said_no: BTreeSet<NodeId>,
-    /// The most recoverable failure of those.
+    /// Of the failures that replicas reported, the most recoverable.
     failure: Option<Failure>,
 }
 
-/// State of a round after a negative answer.
+/// What to do after a replica refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     Next,
@@ -26,7 +26,7 @@ pub(crate) enum Turn {
 }
 
 impl Round {
-    /// Records a negative answer. `replicas` may be empty if the shard has left.
+    /// Records the refusal of `node`. `replicas` may be empty if the shard has left.
     pub(crate) fn said_no(&mut self, node: NodeId, failure: Failure, replicas: &[Member]) -> Turn {
         let is_new = self.said_no.insert(node);
         let said = self.failure.take().filter(|said| hope(said) > hope(&failure)).unwrap_or(failure);
@@ -50,15 +50,15 @@ impl Round {
         self.said_no.contains(&node)
     }
 
-    /// The replica to wait for: the last one asked, or another that has not answered.
+    /// The replica whose answer is missing: the last one asked, or another that has not refused.
     pub(crate) fn silent(&self, asked: NodeId, replicas: &[Member]) -> NodeId {
         let nodes = std::iter::once(asked).chain(replicas.iter().map(|replica| replica.node));
         nodes.into_iter().find(|node| !self.said_no.contains(node)).unwrap_or(asked)
     }
 }
 
-/// Recoverability. Replicas copy missing records, and damaged ones if another replica has them
-/// whole.
+/// How recoverable a failure is: replicas copy missing records, and damaged ones if another replica
+/// has them whole.
 fn hope(failure: &Failure) -> u8 {
     match failure {
         Failure::Missing { .. } => 2,

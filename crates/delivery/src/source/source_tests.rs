@@ -1,4 +1,4 @@
-//! Scripted messages of shards and the register, and the resulting answers.
+//! Scripted messages from shards and the register to a source, and the resulting answers.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const MS: Duration = Duration::from_millis(1);
 
 type Out = Vec<Effect<Message, ()>>;
 
-/// A source whose available records are taken in order.
+/// A source, whose available records the test takes in order.
 struct Script {
     source: Source,
     now: Time,
@@ -71,7 +71,6 @@ impl Script {
         self.source.disconnected(self.now, NodeId(node));
     }
 
-    /// Takes all available records; returns their positions.
     fn taken(&mut self) -> Vec<u64> {
         let mut positions = vec![];
         loop {
@@ -100,7 +99,6 @@ impl Script {
         self.taken()
     }
 
-    /// As `deliver`, with empty positions.
     fn deliver_with(
         &mut self,
         shard: u32,
@@ -180,7 +178,7 @@ fn a_position_that_all_passed_and_nobody_calls_empty_is_a_gap() {
 fn spans_take_credit_until_they_are_passed() {
     let window = 4 * limits::SPAN_BYTES;
     let mut script = Script::with_window(mapped(1, 2), 0, window);
-    // Position 0 is unknown, so all spans are kept.
+    // The reader cannot pass position 0, so all spans hold their credit.
     assert_eq!(script.deliver_with(1, 0, (vec![], &[(1, 2), (3, 4), (5, 6), (7, 9)]), 9), []);
     assert_eq!(script.asked[&1].3, window, "it is given nothing back");
     let own = [0, 2, 4].map(stored);
@@ -242,7 +240,7 @@ fn a_position_is_known_by_the_shard_that_has_it() {
     let mut script = Script::new(entry(1, 2, 2), 0);
     let at = |script: &mut Script, position| script.source.ask(script.now, Position(position));
     assert_eq!(at(&mut script, 0), Answer::NotYet { frontier: Position(0) });
-    // Shard 1 has positions 2 and 3.
+    // Shard 1 owns positions 2 and 3.
     assert_eq!(script.deliver(1, 0, run([2, 3]), 6), []);
     assert_eq!(at(&mut script, 0), Answer::NotYet { frontier: Position(6) });
     assert_eq!(script.deliver(0, 0, run([0]), 1), [0]);
@@ -305,7 +303,7 @@ fn all_shards_share_one_window() {
     assert_eq!(granted(1), limits::SUBSCRIPTION_BYTES);
     assert_eq!(granted(64), limits::SUBSCRIPTIONS_BYTES / 64);
     assert_eq!(granted(256), limits::SUBSCRIPTION_BYTES_LEAST);
-    // New shards reduce the share of the others.
+    // More shards in the new view reduce each one's share.
     let mut script = Script::new(entry(1, 2, 2), 0);
     assert_eq!(script.deliver(1, 0, run([2, 3]), 4), []);
     script.found(entry(2, 64, 2));
@@ -520,7 +518,7 @@ fn a_quiet_shard_that_answers_is_not_called_silent_and_of_a_silent_one_every_rep
         let message = shard::Message::Deliver { request, view: VIEW, from, records: vec![], upto: from };
         script.hear(node, shard, message);
     };
-    // Both shards answer each request with an empty delivery.
+    // While idle, both shards answer each request with an empty delivery.
     for _ in 0..600 {
         (0..2).for_each(|shard| answer(&mut script, shard));
         script.wait(100 * MS);
@@ -552,7 +550,7 @@ fn what_is_given_up_of_a_retired_shard_is_lost_without_asking() {
     let lost = Answer::Lost { shard: ShardId(0), end: Position(3) };
     let mut script = Script::new(with_given_up(1), 0);
     assert_eq!(script.deliver(1, 0, run([1, 3]), 4), []);
-    // A replica that does not know of the loss serves lost records.
+    // A replica that does not know of the loss serves given-up records.
     assert_eq!(script.deliver(0, 0, run([0, 2]), 3), [0, 1]);
     assert_eq!(next(&mut script), lost);
     let mut behind = Script::new(with_given_up(1), 2);
@@ -745,7 +743,7 @@ fn a_record_is_waited_for_as_long_as_a_replica_gets_on_with_what_it_lacks() {
         if news.iter().all(|news| *news == News::Nothing) { None } else { Some(news) }
     };
     assert_eq!((0..500).find_map(&mut missing), None);
-    // Now it does not progress.
+    // From here on no replica copies records.
     let rounds = (0..100).position(|_| missing(500).is_some()).expect("it is told that nothing comes");
     assert!((feed::MISSING_ROUNDS - 1..feed::MISSING_ROUNDS + 10).contains(&rounds), "{rounds}");
 }

@@ -36,13 +36,13 @@ pub(crate) const ENDPOINTS: [Endpoint; 5] = [
     Endpoint::Shard(ShardId(0)),
 ];
 
-/// Records of an honest client.
+/// Number of records that an honest client appends.
 pub(crate) const APPENDED: u64 = 3;
 
 /// Most appends in a row whose positions another client has taken.
 const MOST_TAKEN: usize = 8;
 
-/// Values of the log for messages.
+/// Values of the log, for use in messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     pub(crate) log: LogId,
@@ -151,7 +151,7 @@ impl Cluster {
         Known { next: next + 1, tail: known.tail.next(), ..known }
     }
 
-    /// `None` if another client has taken its positions.
+    /// Appends with a new client. `None` if another client has taken its positions.
     fn try_append(&mut self) -> Option<Known> {
         self.clients += 1;
         let (random, options) = (self.clients << 32, Options::default());

@@ -40,7 +40,7 @@ pub(crate) struct Draw<'a> {
     order: Order,
     /// Source of usual numbers.
     known: Known,
-    /// By index of the number: which extreme; `None` for the usual.
+    /// The extreme for each number, by the number's index; `None` for the usual value.
     pick: &'a dyn Fn(usize) -> Option<usize>,
     drawn: usize,
     sessions: u64,
@@ -103,7 +103,7 @@ impl Drawn for SessionId {
     fn drawn(draw: &mut Draw) -> Self {
         let SessionId(known) = draw.known.session;
         let opened_at = Position(draw.number(draw.known.session.opened_at().0));
-        // The first is known; the others follow it.
+        // The first session is known; the others follow it.
         draw.sessions += 1;
         Self::new(opened_at, known as u64 + draw.sessions - 1)
     }
@@ -338,7 +338,6 @@ impl Drawn for View {
     }
 }
 
-/// A view without retired shards.
 fn view_without(draw: &mut Draw) -> View {
     View {
         number: Drawn::drawn(draw),

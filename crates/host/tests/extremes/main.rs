@@ -20,7 +20,6 @@ use messages::Kind;
 const NOTHING: Known =
     Known { log: LogId(1), view: ViewNumber(1), session: SessionId(1 << 32), next: 0, tail: Position::ZERO };
 
-/// Messages that clients may send.
 fn from_clients() -> Vec<Kind> {
     let is_one = |kind: &Kind| {
         let message = (kind.make)(&mut Draw::new(Order::ErwinBb, NOTHING, &|_| None));

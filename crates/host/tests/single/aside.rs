@@ -87,7 +87,7 @@ fn a_start_that_died_after_the_store_was_put_aside_is_made_good() {
     let (host, disk) = with_replica(Durability::Disk);
     drop(host);
     write_unreadable(&disk, LOG, Endpoint::Shard(SHARD));
-    // The journal does not have that yet.
+    // The journal does not record this yet, so each start puts the state aside.
     let first = place_told(&open(&disk), Endpoint::Shard(SHARD));
     let host = open(&disk);
     let second = place_told(&host, Endpoint::Shard(SHARD));

@@ -87,7 +87,7 @@ fn a_node_with_many_roles_writes_down_what_a_few_of_them_know_at_a_time() {
     let mut host = open(in_pieces(&disk, 100 << 20), &disk);
     (1..=LOGS).for_each(|log| assert_eq!(host.sequencer(LogId(log)).unwrap().claim(), ViewNumber(log)));
     others_are_heard(&mut host);
-    // The next one is due after twice the last one's size.
+    // The next checkpoint is due after entries of twice the last one's size.
     let (mut pieces, mut more) = (0, 0);
     while pieces == 0 && more < 40 {
         more += 1;

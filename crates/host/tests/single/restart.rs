@@ -54,7 +54,7 @@ fn records_that_the_journal_knows_nothing_of_outlive_the_node_s_new_replica() {
         let directory = kept[0].rsplit_once('/').unwrap().0;
         assert!(host.problems()[1].cause.contains(directory), "{:?}", host.problems());
         drop(host);
-        // It is not taken for a store.
+        // The directory put aside is not taken for a store.
         let host = open(&disk);
         assert_eq!((host.problems(), host.replica(LOG, SHARD).is_some()), (&[][..], true));
         assert!(disk.files().contains(&kept[0]));
@@ -253,7 +253,7 @@ fn an_orderly_end_keeps_a_life_in_memory_and_a_kill_does_not() {
     let (host, disk) = with_replica(Durability::Memory);
     let before = incarnation(&host);
     host.close().unwrap();
-    // It does not run again before the others are heard.
+    // The replica does not run again before the other nodes are heard.
     let mut host = open(&disk);
     assert_eq!(incarnation(&host), before);
     drop(host);

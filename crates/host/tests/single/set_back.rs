@@ -72,7 +72,7 @@ fn a_disk_that_was_set_back_holds_nothing_that_counts() {
     let after = incarnation(&host).unwrap();
     assert_ne!(before, after);
     drop(host);
-    // It stays so, with the later checkpoint.
+    // The new incarnation stays, also with the later checkpoint.
     assert_eq!(incarnation(&open(&disk)), Some(after));
 }
 

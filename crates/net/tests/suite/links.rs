@@ -47,7 +47,7 @@ impl Client {
         self.links.send(NODE, Some(&self.relay.address), message(0, &"question".into()));
     }
 
-    /// Retransmits messages that were lost with a connection.
+    /// Waits for an answer. Retransmits messages that were lost with a connection.
     async fn answer(&mut self) {
         loop {
             let look_at = self.links.deadline().map(tokio::time::Instant::from_std);

@@ -13,7 +13,7 @@ use super::root::Root;
 /// Most buffered bytes per disk. Further writers wait.
 pub(super) const MOST_BEHIND: u64 = 32 << 20;
 
-/// Short writes gather for this long.
+/// Time that short writes wait for further writes.
 const GATHER_FOR: Duration = Duration::from_millis(10);
 
 /// Buffered bytes that end the gathering early.
@@ -22,13 +22,13 @@ const GATHER_BYTES: u64 = 1 << 20;
 /// Pause between attempts to complete the reserve.
 const REFILL_EVERY: Duration = Duration::from_millis(100);
 
-/// Excess of the reserve, one part in `SLACK`: for partly filled blocks and metadata of the file
-/// system.
+/// The reserve exceeds the buffered bytes by one part in `SLACK`, for partly filled blocks and
+/// metadata of the file system.
 const SLACK: u64 = 16;
 
 const RESERVE_FILE: &str = "reserve";
 
-/// A smaller reserve counts as none, in bytes.
+/// A reserve with fewer bytes counts as none.
 const LEAST_RESERVE: u64 = 1 << 20;
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(super) struct Behind {
 struct Queue {
     files: VecDeque<Arc<OpenFile>>,
     bytes: u64,
-    /// Limit of `bytes`. `None` if the file system cannot reserve room.
+    /// Limit of `bytes`, by the reserve. `None` if the file system cannot reserve room.
     capacity: Option<u64>,
     is_over: bool,
 }
@@ -61,7 +61,8 @@ impl Behind {
         })
     }
 
-    /// Drops queued files. Each holds this value: without the thread neither would be freed.
+    /// Drops the queued files. Each of them holds this value: without the thread, neither would be
+    /// freed.
     #[cfg(test)]
     pub(super) fn forget(&self) {
         self.queue().files.clear();
@@ -79,11 +80,12 @@ impl Behind {
         self.queue().bytes
     }
 
-    /// Counts `bytes` as buffered. Returns false if the caller must write at once: the file system
-    /// cannot reserve room, or `bytes` exceeds the limit. Waits while too many bytes are buffered.
+    /// Counts `bytes` as buffered. Returns false if the caller must write them at once: the file
+    /// system cannot reserve room, or `bytes` exceeds the limit. Waits while too many bytes are
+    /// buffered.
     ///
     /// # Errors
-    /// [`io::ErrorKind::StorageFull`] if the reserve is short and does not cover them.
+    /// [`io::ErrorKind::StorageFull`] if the reserve is short and does not cover `bytes`.
     pub(super) fn admit(&self, bytes: u64) -> io::Result<bool> {
         let mut queue = self.queue();
         loop {
@@ -144,8 +146,8 @@ impl Behind {
         }
     }
 
-    /// Waits for queued files, then up to [`GATHER_FOR`] for more. An empty list: refill the
-    /// reserve. `None`: the end.
+    /// Waits for queued files, then at most [`GATHER_FOR`] for more. An empty list asks the thread
+    /// to refill the reserve, `None` to end.
     fn next(&self) -> Option<VecDeque<Arc<OpenFile>>> {
         let nothing = |queue: &mut Queue| queue.files.is_empty() && !queue.is_over;
         let (queue, waited) = if self.reserve().is_short() {
@@ -175,7 +177,7 @@ impl Behind {
 #[derive(Debug)]
 struct Reserve {
     file: File,
-    /// Allocated bytes.
+    /// Allocated bytes of the file.
     len: u64,
     is_supported: bool,
 }
@@ -199,14 +201,14 @@ impl Reserve {
         self.is_supported.then_some(if self.is_short() { least.min(MOST_BEHIND - 1) } else { MOST_BEHIND })
     }
 
-    /// Reserves as much as the file system has.
+    /// Extends the reserve, up to its wanted length.
     fn refill(&mut self) {
         let mut more = Self::WANTED - self.len;
         while self.is_short() && more >= LEAST_RESERVE {
             match extend(&self.file, self.len, self.len + more) {
                 Ok(()) => self.len += more,
                 Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                    // The failed allocation may have taken some blocks.
+                    // The failed allocation may have taken some blocks: free them.
                     let _ = self.file.set_len(self.len);
                     more /= 2;
                 }
@@ -255,7 +257,7 @@ pub(super) fn take_room(_file: &File, _from: u64, _end: u64) -> io::Result<()> {
 #[cfg(target_os = "linux")]
 pub(super) fn begin_writing(file: &File, from: u64, end: u64) {
     let len = std::num::NonZeroU64::new(end - from);
-    // Pages under writeback stay cached. Ignored advice is no error.
+    // Pages under writeback stay cached. A failure is harmless.
     let _ = rustix::fs::fadvise(file, from, len, rustix::fs::Advice::DontNeed);
 }
 
@@ -275,7 +277,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let behind = Behind::new(&Root::open(dir.path()).unwrap()).unwrap();
         assert!(behind.admit(MOST_BEHIND / 2).unwrap());
-        // The disk is full until three steps are given back.
+        // The write succeeds after the third return of reserved room.
         let mut refusals = 3;
         let write = || {
             refusals -= 1;

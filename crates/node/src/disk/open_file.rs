@@ -15,17 +15,17 @@ use bytes::Bytes;
 use super::behind::{Behind, begin_writing, take_room};
 use super::root::Root;
 
-/// Most bytes in one piece.
+/// Most bytes in one buffered piece.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Room reserved per piece for the blocks at its ends.
+/// Bytes reserved besides each piece's own, for partly filled blocks at its ends.
 const PIECE_ROOM: u64 = 8 << 10;
 
-/// Least and most bytes allocated ahead; in between, as many as the file has, so that small files
-/// stay small. Blocks of one allocation are contiguous.
+/// Least and most bytes allocated beyond a file's end; in between, as many as the file has, so that
+/// small files stay small. Blocks of one allocation are contiguous.
 const ROOM_BYTES: (u64, u64) = (16 << 10, 2 << 20);
 
-/// Bytes passed on before their writeback is started.
+/// Bytes passed to the operating system before their writeback is started.
 const BEGIN_BYTES: u64 = 256 << 10;
 
 /// Most buffers per system call (Linux: 1024).
@@ -44,7 +44,7 @@ pub(super) struct OpenFile {
 
 #[derive(Debug, Default)]
 struct Io {
-    /// End of the allocated room.
+    /// End of the blocks allocated for the file.
     room: u64,
     /// End of the range whose writeback was started.
     begun: u64,
@@ -54,15 +54,15 @@ struct Io {
 struct State {
     /// Length including buffered writes. `None`: not known yet.
     len: Option<u64>,
-    /// The file must be made if absent.
+    /// Whether the file must be made if absent.
     is_made: bool,
-    /// The file must be truncated to zero before buffered pieces are written.
+    /// Whether the file must be truncated to zero before buffered pieces are written.
     is_cut: bool,
     /// Buffered pieces in write order. The thread may be writing the first.
     pieces: VecDeque<Piece>,
     /// Newest piece, which may still grow.
     last: Vec<u8>,
-    /// Its offset, and the bytes admitted for it.
+    /// Offset of the newest piece, and the bytes admitted for it.
     last_at: (u64, u64),
     /// Whether the thread's queue has the file.
     is_queued: bool,
@@ -88,7 +88,7 @@ impl OpenFile {
         Ok(Self { root, name, behind, io: Mutex::new(io), file, state: Mutex::new(state) })
     }
 
-    /// The thread makes it if absent.
+    /// A file that the thread makes if absent.
     pub(super) fn create(root: &Arc<Root>, name: &str, behind: Arc<Behind>) -> Arc<Self> {
         let state = State { is_made: true, is_queued: true, ..State::default() };
         let (root, name, io, file) = (Arc::clone(root), name.to_owned(), Mutex::default(), OnceLock::new());
@@ -118,7 +118,7 @@ impl OpenFile {
         self.file.get().is_none_or(|file| self.root.names(&self.name, file))
     }
 
-    /// Whether the handle can be dropped without a loss.
+    /// Whether dropping the handle loses no write and no error.
     pub(super) fn is_idle(&self) -> bool {
         let state = self.state();
         !state.is_queued && !state.is_behind() && state.failure.is_none()
@@ -151,7 +151,7 @@ impl OpenFile {
         Ok(buffer.into())
     }
 
-    /// Buffers the bytes. Waits only while the disk's buffer is full.
+    /// Buffers the bytes. Waits only while the disk has too many buffered bytes.
     pub(super) fn write_at(self: &Arc<Self>, offset: u64, chunks: &[Bytes]) -> io::Result<()> {
         let bytes: usize = chunks.iter().map(Bytes::len).sum();
         let whole = self.len()?;
@@ -180,7 +180,7 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Writes after all buffered pieces, without buffering.
+    /// Writes the bytes after all buffered pieces, without buffering.
     pub(super) fn write_through(&self, offset: u64, chunks: &[Bytes]) -> io::Result<()> {
         let mut io = self.io();
         self.write_pieces(&mut io, false)?;
@@ -191,7 +191,7 @@ impl OpenFile {
         state.len = match &written {
             Ok(()) if bytes == 0 => state.len,
             Ok(()) => state.len.max(Some(offset + bytes as u64)),
-            // A part may have been written.
+            // A part may have been written: read the length.
             Err(_) => Some(file.metadata()?.len()),
         };
         let len = state.len.unwrap_or_default();
@@ -242,7 +242,7 @@ impl OpenFile {
         file.sync_data()
     }
 
-    /// Called before the deletion: no later write makes the file again.
+    /// Drops buffered writes before the file's deletion: none makes it again.
     pub(super) fn forget(&self) {
         let mut state = self.state();
         state.is_deleted = true;
@@ -253,7 +253,7 @@ impl OpenFile {
         drop(self.io());
     }
 
-    /// Makes the file if necessary.
+    /// The file's handle. Makes the file if necessary.
     fn opened(&self, io: &mut Io) -> io::Result<&File> {
         if let Some(file) = self.file.get() {
             return Ok(file);
@@ -307,7 +307,7 @@ impl OpenFile {
                 begin_writing(file, io.begun, end);
                 io.begun = end;
             }
-            // `drop_pieces` has released a piece dropped meanwhile.
+            // If the piece was dropped, `drop_pieces` has released its bytes.
             let done = self.state().pieces.pop_front();
             self.behind.release(done.map_or(0, |piece| piece.admitted));
         }
@@ -315,7 +315,7 @@ impl OpenFile {
 }
 
 impl Io {
-    /// Where this fails, the write itself allocates.
+    /// Allocates blocks ahead. If this fails, the write itself allocates.
     fn make_room(&mut self, file: &File, end: u64) {
         if end > self.room {
             let room = end + end.clamp(ROOM_BYTES.0, ROOM_BYTES.1);
@@ -326,8 +326,8 @@ impl Io {
 }
 
 /// Failure of a file whose buffered pieces were dropped. `FileTooLarge` stays, because the text
-/// names its remedy. Other kinds become `Other`: no caller may retry a full disk, or take a lost
-/// directory for a missing file.
+/// names its remedy. Other kinds become `Other`, so that no caller retries as for a full disk, or
+/// takes a lost directory for a missing file.
 fn lost(error: &io::Error) -> (io::ErrorKind, String) {
     let kind = match error.kind() {
         io::ErrorKind::FileTooLarge => io::ErrorKind::FileTooLarge,
@@ -353,7 +353,7 @@ impl State {
         self.is_made || self.is_cut || self.has_pieces()
     }
 
-    /// Returns the part of `admitted` not needed.
+    /// Adds a write. Returns the part of `admitted` not needed.
     fn take(&mut self, offset: u64, chunks: &[Bytes], bytes: usize, admitted: u64) -> u64 {
         let end_of_last = self.last_at.0 + self.last.len() as u64;
         let fits = !self.last.is_empty() && offset == end_of_last && self.last.len() + bytes <= PIECE_BYTES;
@@ -362,7 +362,7 @@ impl State {
             self.last_at = (offset, 0);
         }
         chunks.iter().for_each(|chunk| self.last.extend_from_slice(chunk));
-        // Bytes that extend a piece need no further blocks.
+        // Bytes that extend the newest piece need no further blocks.
         let spared = if fits { PIECE_ROOM } else { 0 };
         self.last_at.1 += admitted - spared;
         spared
@@ -390,7 +390,7 @@ impl State {
         std::mem::take(&mut self.pieces).iter().map(|piece| piece.admitted).sum()
     }
 
-    /// In write order, each with its start relative to `offset`.
+    /// Buffered bytes of a range in write order, each with its start relative to `offset`.
     fn behind(&self, offset: u64, len: usize) -> Vec<(usize, Bytes)> {
         let end = offset + len as u64;
         let within = |at: u64, bytes: usize| {
@@ -472,7 +472,6 @@ mod tests {
         assert_eq!(file.len().unwrap(), 200);
         assert_eq!(file.read_at(150, 1000).unwrap(), [2; 50][..]);
         assert_eq!((file.read_at(200, 9).unwrap().len(), file.read_at(900, 9).unwrap().len()), (0, 0));
-        // Nothing has touched the disk.
         assert!(!dir.path().join("dir").exists() && !file.is_idle());
         assert_eq!(file.behind.bytes(), 200 + PIECE_ROOM);
         file.write_behind().unwrap();

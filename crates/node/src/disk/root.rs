@@ -1,6 +1,6 @@
-//! The directory of a disk. File operations use its descriptor, so that all files stay together
-//! when the directory moves. A check compares the names of open files with the files that a restart
-//! would find.
+//! The data directory of a disk. File operations use its descriptor, so that all files stay
+//! together when the directory moves. A check compares the open files with the files that a restart
+//! would find under the same names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -24,7 +24,7 @@ pub(super) struct Root {
     directory: OwnedFd,
     lock: File,
     known: Mutex<Known>,
-    /// Why a restart would not find the files. Final once set.
+    /// Why a restart would not find the files. Never changes once set.
     loss: OnceLock<String>,
 }
 
@@ -32,7 +32,8 @@ pub(super) struct Root {
 #[derive(Debug, Default)]
 struct Known {
     names: BTreeSet<String>,
-    /// How often this process forgot directories. A change reveals a removal during a search.
+    /// Counts how often this process forgot directories. A change during a search reveals a
+    /// removal.
     forgotten: u64,
 }
 
@@ -64,8 +65,8 @@ impl Root {
         self.known().names.contains(dir)
     }
 
-    /// Runs `find` and notes `dirs` as known, unless directories were removed meanwhile: `dirs` may
-    /// be among them.
+    /// Runs `find` and notes `dirs` as known, unless directories were removed in the meantime:
+    /// `dirs` may be among them.
     fn know<T>(&self, dirs: &[&str], find: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let forgotten = self.known().forgotten;
         let found = find()?;
@@ -124,7 +125,7 @@ impl Root {
     fn failed(&self, name: &str, errno: Errno) -> io::Error {
         let is_lost = |dir: &&str| self.knows(dir) && self.is_missing(dir);
         match (errno == Errno::NOENT).then(|| ancestors(name).into_iter().find(is_lost)).flatten() {
-            // Unless this process has just removed it.
+            // The directory is not lost if this process has just removed it.
             Some(dir) if self.knows(dir) => self.lose(dir),
             _ => errno.into(),
         }
@@ -154,14 +155,14 @@ impl Root {
         open_at(&self.directory, name, flags).map_err(|errno| self.failed(name, errno))
     }
 
-    /// Sorted; empty if the directory never existed.
+    /// Sorted names in the directory; empty if it never existed.
     pub(super) fn list(&self, dir: &str) -> io::Result<Vec<String>> {
         let mut names = self.entries(dir)?.unwrap_or_default();
         names.sort_unstable();
         Ok(names)
     }
 
-    /// `None` if the directory never existed.
+    /// Names in the directory; `None` if it never existed.
     fn entries(&self, dir: &str) -> io::Result<Option<Vec<String>>> {
         let directory = match self.open_directory(dir) {
             Ok(directory) => directory,
@@ -192,7 +193,7 @@ impl Root {
     pub(super) fn lengths(&self) -> io::Result<BTreeMap<String, u64>> {
         let (mut lengths, mut left) = (BTreeMap::new(), vec![String::new()]);
         while let Some(dir) = left.pop() {
-            // A directory removed meanwhile counts as empty.
+            // A directory that was removed in the meantime counts as empty.
             for entry in self.entries(&dir)?.unwrap_or_default() {
                 let name = if dir.is_empty() { entry } else { format!("{dir}/{entry}") };
                 match rustix::fs::statat(&self.directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -217,7 +218,7 @@ impl Root {
         }
     }
 
-    /// With its contents. Returns whether it existed.
+    /// Removes the directory with its contents. Returns whether it existed.
     pub(super) fn remove_directory(&self, dir: &str) -> io::Result<bool> {
         self.forgetting(check_name(dir)?, || {
             let Some(entries) = self.entries(dir)? else { return Ok(false) };
@@ -263,18 +264,17 @@ impl Root {
         Ok(rustix::fs::fsync(self.open_directory(dir)?)?)
     }
 
-    /// Also of the directories above the file.
+    /// Syncs the directories above the file, the root included.
     pub(super) fn sync_names(&self, name: &str) -> io::Result<()> {
         ancestors(name).into_iter().chain([""]).try_for_each(|dir| self.sync_directory(dir))
     }
 
-    /// Bytes available to this process.
     pub(super) fn free(&self) -> io::Result<u64> {
         let system = rustix::fs::fstatvfs(&self.directory)?;
         Ok(system.f_bavail.saturating_mul(system.f_frsize))
     }
 
-    /// Bytes of the file system for processes like this one, used ones included.
+    /// Bytes of the file system that processes like this one can use or have used.
     pub(super) fn size(&self) -> io::Result<u64> {
         let system = rustix::fs::fstatvfs(&self.directory)?;
         let used = system.f_blocks.saturating_sub(system.f_bfree);
@@ -287,7 +287,7 @@ fn open_at(directory: &OwnedFd, name: &str, flags: OFlags) -> rustix::io::Result
     Ok(rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(0o666))?.into())
 }
 
-/// True if the path cannot be examined.
+/// Whether `path` leads to `file`, or cannot be examined.
 fn is_named(path: &Path, file: impl std::os::fd::AsFd) -> bool {
     let (named, open) = (rustix::fs::stat(path), rustix::fs::fstat(file));
     match (named, open) {
@@ -305,7 +305,7 @@ pub(super) fn directory(name: &str) -> &str {
     name.rsplit_once('/').map_or("", |(dir, _)| dir)
 }
 
-/// Nearest first, without the root.
+/// Directories above the file, nearest first, without the root.
 fn ancestors(name: &str) -> Vec<&str> {
     let above = |name| Some(directory(name)).filter(|dir| !dir.is_empty());
     std::iter::successors(above(name), |dir| above(dir)).collect()

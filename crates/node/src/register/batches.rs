@@ -9,9 +9,11 @@ use seriatim_protocol::control::{LogEntry, Message, NodeAddress, catalog};
 use super::entries::{Entries, EtcdError, first};
 use super::keys::{Named, encode};
 
-/// Logs per request. etcd accepts 128 operations by default; a name takes two, the nodes take one.
+/// Logs per etcd request. etcd accepts 128 operations by default; a log's name takes two, the nodes
+/// take one.
 pub(super) const BATCH: usize = 60;
-/// Bytes of entries changed per request, unless a single entry is larger. etcd accepts 1.5 MiB.
+/// Most bytes of changed entries in one request, unless a single entry is larger. etcd accepts 1.5
+/// MiB.
 const BATCH_BYTES: usize = 512 << 10;
 
 pub(super) struct LookedUp {
@@ -30,8 +32,8 @@ impl Entries {
         Ok((0..logs.len()).map(|index| Ok(first(&outcome.take(index))?)).collect())
     }
 
-    /// Looks up logs by name, and all nodes. `hints` are recent ids of the names: names with a
-    /// correct hint take one request, others a second.
+    /// Looks up logs by name, and all nodes. `hints` are recent ids of the names. A name with a
+    /// correct hint takes one request, other names a second.
     pub(super) async fn look_up_all(
         &self,
         names: Vec<String>,
@@ -78,8 +80,8 @@ impl Entries {
         proposals.iter().take(BATCH).take_while(fits).count().max(1).min(proposals.len())
     }
 
-    /// Answers compare-and-sets of several logs; each wins or loses by itself. etcd counts versions
-    /// of a key from 1, the entry counts from 0.
+    /// Answers compare-and-sets of several logs; each succeeds or fails by itself. etcd counts the
+    /// versions of a key from 1, the entry counts from 0.
     pub(super) async fn compare_and_set_all(
         &self,
         proposals: Vec<LogEntry>,

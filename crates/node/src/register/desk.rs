@@ -2,7 +2,7 @@
 //! share a request while etcd is busy.
 //!
 //! An answer was true at some moment after its question: a question never joins a request already
-//! sent. Only askers that wait for news receive cached answers, and later changes.
+//! sent. Only askers that wait for a new view receive cached answers, and later changes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -23,15 +23,15 @@ use super::news::{Answer, News};
 use crate::alarm::until;
 
 const UNPOISONED: &str = "no thread panics while it holds the lock";
-/// Requests of each kind in flight at etcd.
+/// Most requests of each kind in flight at etcd.
 const UNDER_WAY: usize = 4;
 /// Most queued questions of each kind. Further ones are dropped; askers retransmit.
 const WAITING: usize = 16 << 10;
-/// Catalog changes in flight.
+/// Most catalog changes in flight at etcd.
 const CHANGES: usize = 64;
-/// Pause between lookups while all askers wait for news.
+/// Pause between lookups while all askers only wait for a new view.
 const NEWS_EVERY: Duration = Duration::from_millis(20);
-/// Most remembered ids of names.
+/// Most log names whose ids are remembered.
 const HINTS: usize = 64 << 10;
 
 type Asker = (Address, LogId);
@@ -60,13 +60,14 @@ pub(super) struct Desk {
     /// Logs with a compare-and-set in flight; each has at most one.
     swapping: BTreeSet<LogId>,
     swaps_under_way: usize,
-    /// A name without askers refreshes `news`, whose audience receives changes.
+    /// Askers of each name. A name without askers is looked up for the askers in `news`.
     lookups: BTreeMap<String, Vec<(Asker, u64)>>,
     lookups_under_way: bool,
     looked_at: Option<Instant>,
     others: VecDeque<RegisterQuestion>,
     others_under_way: usize,
-    /// Creations run one at a time: ids are given in turn, so concurrent ones would conflict.
+    /// Whether a log is being created. Creations run one at a time: concurrent ones would take the
+    /// same id.
     is_creating: bool,
     hints: BTreeMap<String, LogId>,
     news: News,
@@ -124,7 +125,7 @@ impl Desk {
                 },
                 () = until(look_at) => vec![],
             };
-            // All other questions that have arrived leave with it.
+            // Take all other questions that have arrived, so that they share requests.
             while let Ok(question) = questions.try_recv() {
                 answers.extend(self.take(question));
             }
@@ -148,7 +149,7 @@ impl Desk {
                 }
             }
             Message::CompareAndSet { entry } if self.swaps.len() < WAITING => {
-                // A repeated proposal replaces the earlier one: the asker has no answer yet.
+                // A repeated proposal replaces the earlier one, which has no answer yet.
                 self.swaps.insert((entry.id, asker), (entry, who));
             }
             Message::Get { .. } | Message::Peek { .. } | Message::CompareAndSet { .. } => {}
@@ -162,7 +163,7 @@ impl Desk {
     }
 
     fn look_up(&mut self, who: Asker, request: u64, name: String) -> Vec<Event> {
-        // A name that no log can have may be of any length; it is not sent.
+        // No log can have this name, which may be of any length: it is not sent to etcd.
         if catalog::check_name(&name).is_err() {
             let message = Message::Refused { request, refusal: catalog::not_found(name) };
             return vec![Event::RegisterAnswered { to: who.0, log: who.1, message }];
@@ -179,7 +180,7 @@ impl Desk {
         } else if self.lookups.len() < WAITING {
             let askers = self.lookups.entry(name).or_default();
             match askers.iter_mut().find(|(asker, _)| *asker == who) {
-                // An answer to the later question answers both.
+                // The asker repeats its question: one answer serves both.
                 Some((_, known)) => *known = request.max(*known),
                 None => askers.push((who, request)),
             }
@@ -187,7 +188,8 @@ impl Desk {
         answers
     }
 
-    /// Time of the next lookup for news askers. `None`: no asker waits, or a lookup is in flight.
+    /// Time of the next lookup for askers of a new view. `None`: none waits, or a lookup is in
+    /// flight.
     fn look_at(&self) -> Option<Instant> {
         let waits = !self.lookups.is_empty() && !self.lookups_under_way;
         waits.then(|| self.looked_at.map_or_else(Instant::now, |at| at + NEWS_EVERY))
@@ -409,21 +411,22 @@ fn call(me: NodeId, log: LogId) -> Event {
     }
 }
 
-/// Reports the failure to a client. A controller needs no report.
+/// Reports the failure to a client. A controller retransmits without a report.
 fn unanswered((asker, log): Asker, error: &EtcdError) -> Option<Event> {
     let message = Message::Unanswered { why: format!("the register cannot be used: {error}") };
     let told = matches!(asker, Address::Client(..));
     told.then_some(Event::RegisterAnswered { to: asker, log, message })
 }
 
-/// Notifies the node that applies a log's limits. That node also asks before it applies them.
+/// Notifies the node that applies the log's retention limits. It reads them again before it applies
+/// them.
 fn tell_limits(changed: LogEntry) -> Option<Event> {
     let to = Address::Node(catalog::retained_by(&changed)?, Endpoint::Controller);
     let entry = catalog::successor(changed);
     Some(Event::RegisterAnswered { to, log: entry.id, message: Message::Registered { entry } })
 }
 
-/// Returns the answer and further notices.
+/// Returns the answer and notices to other nodes.
 async fn change(entries: &Entries, me: NodeId, question: RegisterQuestion) -> Result<Vec<Event>, EtcdError> {
     let RegisterQuestion { asker, log, message } = question;
     let (mut waits_for_view, mut tells_limits) = (None, None);

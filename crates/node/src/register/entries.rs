@@ -15,7 +15,8 @@ use seriatim_protocol::control::{
 
 use super::keys::{Followed, Keys, Named, ValueError, decode, encode};
 
-/// Attempts of a change that loses to others. With each, another change succeeds.
+/// Attempts at a change before it fails. Each failed attempt means that a concurrent change
+/// succeeded.
 pub(super) const ATTEMPTS: u32 = 100;
 
 /// Why the register in etcd cannot answer.
@@ -32,7 +33,7 @@ pub enum EtcdError {
     Contended,
 }
 
-/// `None`: a concurrent change won.
+/// An attempt's outcome; `None`: a concurrent change won.
 pub(super) type Attempt<T> = Result<Option<T>, EtcdError>;
 
 #[derive(Clone, Debug)]
@@ -42,12 +43,12 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// `None` if not drawn yet.
+    /// The cluster's id; `None` before a node draws it.
     pub(super) async fn cluster(&self) -> Result<Option<u128>, EtcdError> {
         Ok(first(&self.client.get(&Range::key(&self.keys.cluster())).await?.found)?)
     }
 
-    /// `None` if unknown.
+    /// The node's registered address; `None` if unknown.
     pub(super) async fn address(&self, node: NodeId) -> Result<Option<String>, EtcdError> {
         Ok(first(&self.client.get(&Range::key(&self.keys.node(node))).await?.found)?)
     }
@@ -69,7 +70,7 @@ impl Entries {
         Ok(first(&found)?)
     }
 
-    /// Answers a compare-and-set of `proposed` that failed because the entry is `current`.
+    /// Answer to a compare-and-set of `proposed` that failed because the entry is `current`.
     pub(super) fn lost(&self, proposed: &LogEntry, current: Option<LogEntry>) -> Result<Message, EtcdError> {
         if current.as_ref().is_some_and(|current| catalog::succeeds(current, proposed)) {
             let (key, cause) = (self.keys.log(proposed.id), "its version is not that of its key".to_owned());
@@ -113,7 +114,7 @@ impl Entries {
         let read = read.get(&self.keys.nodes()).get(&self.keys.partings());
         let mut outcome = self.client.commit(read).await?;
         if let Some(named) = first::<Named>(&outcome.take(0))? {
-            // If the log is being deleted, the name is free in the next attempt.
+            // The log is being deleted: its name is free in the next attempt.
             let Some(entry) = self.get(named.log).await? else { return Ok(None) };
             return Ok(Some(catalog::created_before(&entry, named.request == request, config)));
         }
@@ -206,7 +207,7 @@ impl Entries {
         Ok(outcome.succeeded.then_some(Ok(())))
     }
 
-    /// Returns the resulting entry.
+    /// Adds an ended session, and returns the log's entry.
     pub(super) async fn end_session(
         &self,
         log: LogId,
@@ -223,7 +224,7 @@ impl Entries {
     }
 
     /// Stores a node's address and returns all nodes. Returns `Elsewhere` if another address is
-    /// registered, unless its version is `replaces`.
+    /// registered, unless `replaces` is that address's version.
     pub(super) async fn join(&self, node: NodeAddress, replaces: Option<u64>) -> Result<Message, EtcdError> {
         for _ in 0..ATTEMPTS {
             if let Some(answer) = self.try_to_join(&node, replaces).await? {
@@ -247,7 +248,7 @@ impl Entries {
             let stays = condition.if_modified_at(&parting, parted_at);
             stays.put(&key, address.clone()).get(&nodes).or_get(&nodes)
         };
-        // A known address is stored again: the new revision rejects earlier moves.
+        // Store the address even if it is known: the new revision rejects earlier moves.
         let mut outcome = self.client.commit(put(Transaction::new().if_value(&key, address.clone()))).await?;
         if !outcome.succeeded {
             let known = outcome.take(0).into_iter().find(|stored| stored.key == key);
@@ -300,7 +301,7 @@ impl Entries {
         found.iter().filter_map(parting).collect()
     }
 
-    /// Nodes by number, the order of every implementation of the contract.
+    /// Nodes in the order of their numbers, as in every implementation of the register.
     pub(super) fn node_list(&self, found: &[KeyValue]) -> Result<Vec<NodeAddress>, ValueError> {
         let node = |stored: &KeyValue| match self.keys.about(&stored.key) {
             Some(Followed::Node(node)) => Some(decode(stored).map(|address| NodeAddress { node, address })),

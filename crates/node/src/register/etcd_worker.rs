@@ -20,16 +20,16 @@ use super::{Cluster, check};
 
 /// Most questions queued for the desk. Further ones are dropped; askers retransmit.
 const QUESTIONS: usize = 4096;
-/// Answers queued for the node.
+/// Most answers queued for the node.
 const ANSWERS: usize = 256;
 const UPDATES: usize = 16;
-/// Pause between reminders to forget a deleted log.
+/// Pause between reminders to the node to forget a deleted log.
 const RETIRE_EVERY: Duration = Duration::from_secs(1);
 
-/// The last failure; `None` after a success.
+/// etcd's last failure; `None` after a success.
 pub(super) type Outage = watch::Sender<Option<String>>;
 
-/// A node's end of a register outside of all nodes. Dropping it ends its task.
+/// A node's end of a register in etcd. Dropping it ends its task.
 #[derive(Debug)]
 pub struct OutsideRegister {
     questions: mpsc::Sender<RegisterQuestion>,
@@ -65,7 +65,7 @@ impl OutsideRegister {
 
     /// Sends a question. Drops it if too many are queued: askers retransmit.
     pub fn ask(&self, question: RegisterQuestion) {
-        // Full: the asker retransmits. Closed: no task answers.
+        // If the queue is full, the asker retransmits. If it is closed, no task answers.
         let _ = self.questions.try_send(question);
     }
 
@@ -83,7 +83,7 @@ impl OutsideRegister {
     }
 }
 
-/// Waits until etcd has this node's cluster; forever if it has another.
+/// Waits until etcd confirms this node's cluster; forever if etcd has another cluster of its name.
 async fn confirm(entries: &Entries, mut cluster: Cluster, outage: &Outage) {
     while !cluster.is_confirmed {
         let told = match entries.cluster().await {
@@ -98,7 +98,7 @@ async fn confirm(entries: &Entries, mut cluster: Cluster, outage: &Outage) {
     }
 }
 
-/// Runs beside the reminders, which must not interrupt it.
+/// A task of its own: the reminders must not interrupt it.
 async fn follow(mut follower: Follower, told: mpsc::Sender<Result<Update, RequestError>>) {
     while told.send(follower.next().await).await.is_ok() {}
 }
@@ -145,7 +145,7 @@ impl Teller {
         }
     }
 
-    /// Returns whether there are further logs to forget.
+    /// Reports an update to the node. Returns whether there are logs to forget.
     async fn note_update(&mut self, update: Update) -> Result<bool, ValueError> {
         let mut told = self.known.clone();
         match update {
@@ -170,7 +170,7 @@ impl Teller {
             }
         }
         let before = std::mem::replace(&mut self.known, told.clone());
-        // First, so that a removed node is not added again.
+        // Report partings first, so that the node does not add a removed node again.
         if told.partings != before.partings {
             self.tell(Message::Partings { partings: parting::listed(&told.partings) }).await;
         }
@@ -206,7 +206,6 @@ impl Teller {
 
     async fn tell(&self, message: Message) {
         let to = Address::Node(self.me, Endpoint::Node);
-        // An ended node needs no message.
         let _ = self.answered.send(Event::RegisterAnswered { to, log: LogId(0), message }).await;
     }
 }

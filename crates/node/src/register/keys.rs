@@ -23,7 +23,7 @@ const FORMAT: u8 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) log: LogId,
-    /// The question that created it. It may come again if its answer was lost.
+    /// The question that created the log. It may be repeated if its answer was lost.
     pub(super) request: u64,
 }
 
@@ -32,17 +32,17 @@ wire_struct! { Named { log, request } }
 /// A value in etcd that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
-    /// A newer program wrote it.
+    /// A newer program wrote the value.
     #[error(
         "the key '{key}' in etcd has format {found}, and this program knows formats up to {FORMAT}: use a newer seriatim"
     )]
     Newer {
         /// The key.
         key: String,
-        /// Its format.
+        /// Value format.
         found: u8,
     },
-    /// This program did not write it.
+    /// Another program wrote the value.
     #[error(
         "the key '{key}' in etcd has a value that is not Seriatim's ({cause}); restore etcd's latest state, and let no other program write below 'seriatim/': a log forms no view from a state that lacks its latest view"
     )]
@@ -138,7 +138,7 @@ impl Keys {
         Range::between(&self.key("node/"), &self.key("retiring/"))
     }
 
-    /// `None` if the key is not a followed one of this cluster.
+    /// The node or log that a followed key is about; `None` for other keys.
     pub(super) fn about(&self, key: &str) -> Option<Followed> {
         let (kind, id) = key.strip_prefix(&self.prefix)?.split_once('/')?;
         match kind {
@@ -149,7 +149,7 @@ impl Keys {
         }
     }
 
-    /// `None` if the key is not one of [`logs`](Self::logs).
+    /// The log whose entry has this key; `None` for keys outside of [`logs`](Self::logs).
     pub(super) fn log_of(&self, key: &str) -> Option<LogId> {
         key.strip_prefix(&self.prefix)?.strip_prefix("log/")?.parse().ok().map(LogId)
     }

@@ -42,7 +42,7 @@ pub struct EtcdOptions {
     pub cluster: String,
 }
 
-/// Why the register in etcd cannot be used.
+/// Why a node cannot use the register in etcd.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The cluster's name is not valid.
@@ -95,7 +95,7 @@ pub struct EtcdRegister {
 struct Cluster {
     name: String,
     id: u128,
-    /// Whether etcd has confirmed the id. Questions wait for that.
+    /// Whether etcd has confirmed the cluster's id. Questions wait for that.
     is_confirmed: bool,
 }
 
@@ -107,7 +107,7 @@ struct Cluster {
 /// node.
 pub async fn open(options: &EtcdOptions, known: Option<u128>) -> Result<EtcdRegister, OpenError> {
     let name = options.cluster.clone();
-    // The rule for log names excludes separators of keys.
+    // The rule for log names excludes `/`, the separator of keys.
     if !is_log_name(&name) {
         return Err(OpenError::Name { name });
     }

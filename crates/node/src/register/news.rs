@@ -1,4 +1,4 @@
-//! Askers that wait for news of a log, and the cached entries that answer them.
+//! Askers that wait for a new view of a log, and the cached entries that answer them.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,9 +12,10 @@ use seriatim_protocol::control::{LogEntry, Message, NodeAddress, catalog};
 
 use super::keys::{Keys, decode};
 
-/// A cached entry answers askers for this long without etcd.
+/// Age up to which a cached entry answers askers without etcd.
 const FRESH_FOR: Duration = Duration::from_secs(1);
-/// A question for an entry of this age reads it again, in case a notification was missed.
+/// Age from which a cached entry is also read again when an asker uses it: etcd's notification may
+/// have been missed.
 const READ_AFTER: Duration = Duration::from_millis(500);
 /// Pause between removals of entries without askers.
 const FORGET_EVERY: Duration = Duration::from_secs(5);
@@ -32,14 +33,14 @@ pub(super) struct News {
 
 struct Known {
     entry: LogEntry,
-    /// When it was current.
+    /// Time when the entry was current.
     at: Instant,
 }
 
 pub(super) enum Answer {
-    /// Answers at once. The flag: ask etcd nevertheless.
+    /// The asker's answer, and whether to ask etcd nevertheless.
     Known(Message, bool),
-    /// Answers after asking etcd.
+    /// No answer before etcd's.
     Ask,
 }
 
@@ -61,7 +62,7 @@ impl News {
         Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// The log last had the requested name.
+    /// Adds an asker. `log` is the last known id of its name.
     pub(super) fn ask(&mut self, log: LogId, asker: Address) -> Answer {
         let (now, known) = (self.now(), self.known.get(&log));
         let fresh = known.filter(|known| known.at.elapsed() < FRESH_FOR);
@@ -97,7 +98,7 @@ impl News {
         answers(entry.id, listeners, &found)
     }
 
-    /// Returns the messages to the audience.
+    /// Applies etcd's notifications. Returns the messages to the audience.
     pub(super) fn watched(&mut self, update: Update) -> Vec<Event> {
         let Update::Changed(changes) = update else {
             // The first state, or a gap in the notifications: no cached entry is reliable.
@@ -121,13 +122,13 @@ impl News {
 
     fn put(&mut self, stored: &KeyValue) -> Vec<Event> {
         let awaited = self.keys.log_of(&stored.key).filter(|log| self.audience.is_there(*log));
-        // Askers receive the error of an unreadable entry when they ask.
+        // An entry that cannot be decoded is skipped: askers receive the error when they ask.
         let Some(Ok(entry)) = awaited.map(|_| decode::<LogEntry>(stored)) else { return vec![] };
         // The notification may be late: it must not replace a newer entry.
         self.note(&entry, self.started)
     }
 
-    /// etcd is unreachable: no cached entry is reliable.
+    /// Clears the cache when etcd is unreachable: no cached entry is reliable.
     pub(super) fn forget_all(&mut self) {
         self.known.clear();
     }

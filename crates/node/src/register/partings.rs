@@ -64,7 +64,7 @@ impl Entries {
         Ok(outcome.succeeded.then_some(Ok(())))
     }
 
-    /// Deleted logs no longer wait for this node.
+    /// Removes the node from the lists of nodes that deleted logs wait for.
     async fn forget(&self, node: NodeId) -> Result<(), EtcdError> {
         let found = self.client.get(&self.keys.all_retiring()).await?.found;
         let mut waiting: Vec<LogId> = vec![];

@@ -119,7 +119,7 @@ async fn a_data_path_that_is_a_file() {
 async fn swapped(from: &str) -> (tempfile::TempDir, StartError) {
     let victim = Cluster::start().await;
     let other = Cluster::start().await;
-    // The first write makes a journal.
+    // The first write makes a node's journal.
     victim.log("x", LogConfig::default()).await;
     other.log("x", LogConfig::default()).await;
     let (victim_data, other_data) = (victim.data, other.data);
@@ -160,7 +160,7 @@ async fn a_journal_of_a_newer_format_is_refused() {
     let file = data.path().join("node-1/journal/0001");
     let before = fs::read(&file).unwrap();
     let mut newer = before.clone();
-    // Magic (8 bytes), then the version.
+    // The file begins with magic bytes (8), then the version.
     newer[8..10].copy_from_slice(&99u16.to_le_bytes());
     fs::write(&file, &newer).unwrap();
     let error = refused(options(data.path(), "127.0.0.1:0")).await;
@@ -169,7 +169,7 @@ async fn a_journal_of_a_newer_format_is_refused() {
     };
     assert!(matches!(cause, OpenError::Version { found: 99, .. }), "{cause:?}");
     says(&error, &["node 1", "journal/0001", "99"]);
-    // The refusal changed no other byte.
+    // With the version restored, the file is intact.
     fs::write(&file, before).unwrap();
     Dev::start(options(data.path(), "127.0.0.1:0")).await.unwrap().stop().await.unwrap();
 }

@@ -62,7 +62,7 @@ impl OnMemory {
     }
 }
 
-/// Returns the number of acknowledged appends, and the error of the next.
+/// Returns the number of acknowledged appends, and the error of the next append.
 async fn append_until_it_fails(log: &seriatim_client::Log) -> (u64, AppendError) {
     let mut options = AppendOptions::default();
     options.deadline = Some(Duration::from_secs(2));
@@ -87,7 +87,7 @@ async fn is_all_there(log: &seriatim_client::Log, acknowledged: u64) {
     }
 }
 
-/// Above the disk's reserve.
+/// Leaves `room` bytes above the disk's reserve.
 fn leave(disk: &MemoryDisk, room: u64) {
     disk.set_capacity(Some(disk.used() + DISK_LOW_BYTES + room));
 }
@@ -96,8 +96,8 @@ fn leave(disk: &MemoryDisk, room: u64) {
 async fn fill(full: &[usize]) {
     let cluster = OnMemory::fresh().await;
     let client = client_with(&cluster.address(), Duration::from_secs(5)).await;
-    // A full follower alone would not block: entries without room there are acknowledged once
-    // stable.
+    // The log needs all three nodes: else a full follower would not block, as entries without room
+    // there are acknowledged once stable.
     let config = LogConfig { replicas: 3, min_replicas: 3, min_sequencers: 3, ..LogConfig::default() };
     client.create("log", config).await.unwrap();
     let reader = cluster.client().await.log("log").await.unwrap();
@@ -136,7 +136,7 @@ async fn fill(full: &[usize]) {
     for disk in &cluster.disks {
         disk.set_capacity(None);
     }
-    // Sessions stay.
+    // The sessions that failed continue.
     within("appends to go on", log.append_sync("again")).await.unwrap();
     within("appends to go on", reader.append_sync("and again")).await.unwrap();
     // Acknowledged appends are stored, expired ones were performed later, each once and in order.
@@ -186,7 +186,7 @@ async fn a_log_does_without_a_full_disk_and_takes_it_back() {
     };
     eventually("it is done without", async || takes_part().await == 0).await;
     assert!(client.condition(NodeId(3)).await.unwrap().has_full_disk);
-    // The reserve is left: a trim needs some room.
+    // The reserve is still free: a trim needs some room.
     let disk = &cluster.disks[2];
     assert!(disk.free().unwrap() > Some(DISK_LOW_BYTES / 2), "{:?}", disk.free());
     within("a trim", log.trim(Position(50))).await.unwrap();
@@ -225,7 +225,8 @@ async fn a_sync_that_fails_ends_the_node_and_the_log_goes_on_and_loses_nothing()
     for number in 0..20 {
         assert_eq!(log.append_sync(numbered(number)).await.unwrap(), Position(number));
     }
-    // This may be the sync of the next journal file, which shows when that file is needed.
+    // The failing sync may be that of the next journal file, whose failure shows when the file is
+    // needed.
     cluster.disks[1].fail_syncs(1);
     let mut acknowledged = 20;
     let failure = within("the node to fail", async {

@@ -1,4 +1,4 @@
-//! Well-formed messages that a client must not send, or with extreme numbers.
+//! Well-formed messages that a client must not send, or that have extreme numbers.
 
 use seriatim_client::LogConfig;
 use seriatim_model::limits::{MAX_FIRST, MAX_NUMBER};
@@ -107,7 +107,7 @@ async fn pose_as(from: Endpoint) {
         for raw in &raws {
             for role in ROLES {
                 raw.send_as(before.id, from, role, message.clone());
-                // Unknown logs get no roles.
+                // An unknown log must get no roles.
                 raw.send_as(LogId(before.id.0 + 1000), from, role, message.clone());
             }
         }

@@ -125,8 +125,8 @@ async fn a_full_ring_answers_busy_and_says_from_where() {
         entries: vec![Record::new(b"x", 0).into(); 1000],
     };
     raw.send(entry.id, Endpoint::Sequencer, append(0));
-    // One replica alone cannot bind: its entries stay until the others have them, or forwards are
-    // done.
+    // One replica alone cannot bind: it keeps its entries until the others have them, or forwards
+    // are done.
     let (next, disk_full) = raw
         .answer_where(|message| match message {
             Message::Erwin(erwin::Message::Busy { next, disk_full, .. }) => Some((next, disk_full)),
@@ -140,7 +140,7 @@ async fn a_full_ring_answers_busy_and_says_from_where() {
         _ => None,
     });
     assert_eq!(acknowledged.await, next, "what it took is acknowledged");
-    // Others are served as the ring empties.
+    // Other clients are served as the replica's ring of entries empties.
     let others = cluster.client().await.log("full").await.unwrap();
     others.append_sync("another").await.unwrap();
     witness.finish().await;
@@ -187,8 +187,8 @@ async fn hog(cluster: &Cluster, log: &Log, question: impl Fn(u64) -> shard::Mess
         seriatim_model::wire::Wire::encode(&seriatim_net::Hello::client("hog"), out);
     });
     stream.write_all(&hello.unwrap().concat()).await.unwrap();
-    // The welcome shows that it has a place, which no other client gets before the node abandons
-    // it.
+    // The welcome shows that the client has a place, which no other client gets before the node
+    // abandons it.
     assert_eq!(within("the welcome", stream.peek(&mut [0])).await.unwrap(), 1);
     let waiting_room = crowd_in(&node.address).await;
     for request in 0..400 {
@@ -269,7 +269,7 @@ async fn more_waiting_reads_than_there_is_room_for() {
     assert_eq!(error, shard::ReadError::Busy);
     says(&error, &["too many readers", "later"]);
     drop(raw);
-    // Departed readers make room.
+    // Readers that have left make room for others.
     log.append_sync("x").await.unwrap();
     assert_eq!(log.read(Position(0), 1, crate::support::TIMEOUT).await.unwrap().len(), 1);
     witness.finish().await;

@@ -217,7 +217,8 @@ async fn a_client_that_vanished_is_noticed() {
     .await;
     let witness = cluster.witness().await;
     let mut vanished = vec![];
-    // Each sends a hello and then nothing, not even pongs. Places are fewer.
+    // Each client sends a hello and then nothing, not even pongs. Together they need more places
+    // than exist.
     for _ in 0..40 {
         let mut stream = TcpStream::connect(cluster.address()).await.unwrap();
         stream.write_all(&hello_bytes()).await.unwrap();

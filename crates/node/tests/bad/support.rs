@@ -1,4 +1,4 @@
-//! Clusters to mistreat, and the client that must not notice.
+//! Clusters that tests mistreat, and a client that must not notice.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -97,7 +97,7 @@ impl Witness {
         witness
     }
 
-    /// Waits until it has appended and read a record begun after this call.
+    /// Waits until the witness has appended and read a record, both begun after this call.
     pub(crate) async fn goes_on(&self) {
         let enough = self.turns.load(Ordering::Relaxed) + 2;
         let goes_on = || async { self.task.is_finished() || self.turns.load(Ordering::Relaxed) >= enough };

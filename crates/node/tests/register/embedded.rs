@@ -100,7 +100,7 @@ impl Register for Embedded {
         self.said.pop_front()
     }
 
-    /// Every other restart uses a snapshot. Nodes join again.
+    /// Restarts the register, every other time from a snapshot. Nodes join again.
     fn restart(&mut self) {
         self.count += 1;
         if self.count.is_multiple_of(2) {

@@ -21,7 +21,7 @@ use crate::talk::{NODES, Register, Talk, creation, itself};
 
 const ON_ITS_WAY: usize = 1024;
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Long enough to exclude an answer.
+/// Longer than any answer takes.
 const SILENCE: Duration = Duration::from_secs(3);
 
 #[derive(Clone)]
@@ -51,7 +51,7 @@ impl Server {
     }
 }
 
-/// Each node has its own register, as in a cluster.
+/// Registers in one etcd, one for each node, as in a cluster.
 struct InEtcd {
     server: Server,
     cluster: String,
@@ -102,7 +102,7 @@ impl Register for InEtcd {
         self.started.elapsed()
     }
 
-    /// `Unanswered` is no answer: askers retransmit.
+    /// Returns the next answer. Skips `Unanswered`: askers retransmit.
     fn hear(&mut self, until: Duration) -> Option<(Address, Message)> {
         loop {
             let wait = until.saturating_sub(self.now());
@@ -131,8 +131,8 @@ fn etcd_keeps_the_contract() {
     }
 }
 
-/// Once each client asked every 20 ms, with two etcd requests per question: 20,000 requests per
-/// second.
+/// If each client asked every 20 ms, with two requests per question, etcd would get 20,000 requests
+/// per second.
 #[test]
 fn a_crowd_that_waits_costs_etcd_little_and_is_told_at_once() {
     let Some(server) = Server::start() else { return };
@@ -160,7 +160,7 @@ fn answers_and_news_resume_after_a_kill() {
     assert_eq!(talk.hears_within(SILENCE, asker, |_| true), None);
     server.etcd.borrow_mut().restart();
     assert_eq!(talk.get(NODES[1], log).unwrap().name, "orders");
-    // Other nodes learn it without a question.
+    // Other nodes learn of the deletion without a question.
     talk.delete(NODES[0], "old", old);
     for node in NODES {
         talk.hears(itself(node), |message| *message == Message::RemoveLog { log: old });
@@ -183,7 +183,7 @@ fn a_compare_and_set_whose_answer_is_lost_happens_once() {
     talk.ask(asker, Message::CompareAndSet { entry: proposed.clone() });
     assert_eq!(talk.hears_within(SILENCE, asker, |_| true), None);
     server.etcd.borrow().resume();
-    // etcd may have performed the abandoned request after its pause, or not.
+    // etcd may have performed the abandoned request after its pause, or not: both have this result.
     let expected = LogEntry { version: known.version + 1, ..proposed.clone() };
     let answer = talk.answer(NODES[0], Message::CompareAndSet { entry: proposed });
     assert_eq!(answer, Message::Current { entry: expected.clone() });
@@ -218,7 +218,7 @@ fn a_cluster_has_one_id() {
     let name = || "a".to_owned();
     assert_eq!(known("a", 7), Err(OpenError::OtherCluster { name: name(), found: first, known: 7 }));
     assert_eq!(known("c", 7), Err(OpenError::NoSuchCluster { name: "c".into(), known: 7 }));
-    // The question did not create it.
+    // The failed opening did not create the cluster.
     assert_eq!(known("c", 7), Err(OpenError::NoSuchCluster { name: "c".into(), known: 7 }));
     for name in ["", "a/b", "-a"] {
         assert_eq!(known(name, 7), Err(OpenError::Name { name: name.into() }));
@@ -284,7 +284,7 @@ fn a_node_that_knows_its_cluster_starts_before_etcd_does() {
     let answer = server.runtime.block_on(async { tokio::time::timeout(TIMEOUT, ours.next()).await });
     let Event::RegisterAnswered { message, .. } = answer.unwrap() else { panic!("an answer") };
     assert_eq!(message, Message::Listing { request: 1, entries: vec![], nodes: vec![] });
-    // The other node belongs to a cluster that etcd does not have, and changes nothing.
+    // The node with another cluster's id reports the conflict, and changes nothing.
     let other =
         async { strange_outage.wait_for(|told| is_about(told, "correct the cluster's name")).await.is_ok() };
     assert!(server.runtime.block_on(async { tokio::time::timeout(TIMEOUT, other).await }).unwrap());

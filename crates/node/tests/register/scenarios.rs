@@ -1,4 +1,4 @@
-//! Behaviour of every register.
+//! Behaviour that each implementation of the register (in memory, in a node, in etcd) must have.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use seriatim_protocol::control::{
 
 use crate::talk::{NODES, Talk, controller, creation, deletion, itself};
 
-/// Longer than the pause between two reminders.
+/// Longer than the pause between two reminders to forget a log.
 const REMINDED: Duration = Duration::from_millis(2500);
 
-/// A scenario begins with three nodes and no log.
+/// Name and steps. A scenario begins with three nodes and no log.
 pub(crate) type Scenario = (&'static str, fn(&mut Talk));
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -38,7 +38,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("a node that leaves is given nothing, and is forgotten when it is gone", parted),
 ];
 
-/// Scenarios without a restart of the register.
+/// Scenarios during which the register must not restart.
 pub(crate) const WITHIN_AN_INCARNATION: &[Scenario] = &[
     ("what an older incarnation of a node said is late", late),
     ("who waits for a view is told of it", told),
@@ -135,7 +135,7 @@ fn looked_up(talk: &mut Talk) {
     };
     assert_eq!((entry.id, entry.name.as_str()), (log, "orders"));
     assert_eq!(nodes.iter().map(|node| node.node).collect::<Vec<_>>(), NODES);
-    // No view exists yet.
+    // The log has no view yet: its controller is notified.
     talk.hears(controller(NODES[0]), |message| *message == Message::Get { log });
     let answer = talk.answer(NODES[0], lookup("a/b"));
     assert!(matches!(answer, Message::Refused { refusal: Refusal::Impossible { .. }, .. }), "{answer:?}");
@@ -173,7 +173,7 @@ fn told(talk: &mut Talk) {
         talk.answer_once(node, Message::CompareAndSet { entry });
         for asker in askers {
             talk.hears(asker, |message| has_view(message, view));
-            // The answer to a repeated question is no older.
+            // The answer to a repeated question has no older view.
             talk.ask(asker, lookup());
             talk.hears(asker, |message| has_view(message, view));
         }
@@ -279,7 +279,6 @@ fn deleted(talk: &mut Talk) {
     let log = talk.create(NODES[0], "orders");
     let entry = talk.get(NODES[0], log).unwrap();
     assert_eq!(catalog::hosts(&entry), BTreeSet::from(NODES));
-    // A wrong id or a wrong name deletes nothing.
     for (name, log) in [("orders", LogId(log.0 + 1)), ("invoices", log)] {
         let refusal = Refusal::NoSuchLog { name: name.into() };
         let answer = talk.answer_once(NODES[1], deletion(name, log));
@@ -304,7 +303,7 @@ fn deleted(talk: &mut Talk) {
     }
     for (index, node) in NODES.into_iter().enumerate() {
         talk.ask(itself(node), Message::Retired { log, node });
-        // An earlier reminder may still be in flight.
+        // An earlier reminder may still be in flight: wait until none comes.
         while talk.hears_within(REMINDED / 2, itself(node), is_reminder).is_some() {
             talk.ask(itself(node), Message::Retired { log, node });
         }
@@ -380,7 +379,7 @@ fn parted(talk: &mut Talk) {
     }
     assert_eq!(talk.answer(NODES[1], part(newcomer, PartingChange::Stay)), done);
     assert_eq!(talk.answer(NODES[0], Message::AskPartings { request: 1 }), are(vec![]));
-    // The removed node is unknown, and no deletion waits for it.
+    // The removed node is no longer listed, and no deletion waits for it.
     talk.delete(NODES[0], "a", log);
     for _ in 0..2 {
         assert_eq!(talk.answer(NODES[1], part(newcomer, PartingChange::Remove)), done);
@@ -407,7 +406,7 @@ fn late(talk: &mut Talk) {
     talk.join(NODES[1], "node-2:2");
     let version = talk.see_elsewhere(NODES[1]);
     let place = |address: &str| NodeAddress { node: NODES[1], address: address.to_owned() };
-    // That incarnation ended before its move; the next one is at the old address.
+    // Node 2 joins at its old address before the move arrives, which then fails.
     talk.forget();
     talk.join(NODES[1], "node-2:1");
     talk.hears_of(NODES[1], 3, is_at("node-2:1"));

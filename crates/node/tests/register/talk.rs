@@ -1,4 +1,4 @@
-//! Conversations of scenarios with any register.
+//! Conversations of scenarios with any implementation of the register.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 pub(crate) const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 
 pub(crate) trait Register {
-    /// Asks through the asker's own node, or through a client's.
+    /// Asks through the node `through`: the asker's own, or a client's.
     fn ask(&mut self, through: NodeId, asker: Address, message: Message);
 
-    /// Time since any start.
+    /// Time since an arbitrary start.
     fn now(&self) -> Duration;
 
-    /// Its next message and receiver. `None` if there is none before `until`.
+    /// The register's next message and its receiver. `None` if there is none before `until`.
     fn hear(&mut self, until: Duration) -> Option<(Address, Message)>;
 
     fn restart(&mut self);
@@ -32,12 +32,12 @@ pub(crate) struct Talk {
 }
 
 impl Talk {
-    /// No node has joined.
+    /// A conversation in which no node has joined.
     pub(crate) fn with(register: Box<dyn Register>) -> Self {
         Self { register, heard: vec![], askers: 0 }
     }
 
-    /// All nodes have joined.
+    /// A conversation in which all nodes have joined.
     pub(crate) fn joined(register: Box<dyn Register>) -> Self {
         let mut talk = Self::with(register);
         for node in NODES {
@@ -53,7 +53,7 @@ impl Talk {
         self.register.restart();
     }
 
-    /// A new asker: every answer that it hears is to its one question.
+    /// A new asker: all messages to it answer its only question.
     pub(crate) fn asker(&mut self, through: NodeId) -> Address {
         self.askers += 1;
         Address::Client(ConnectionId(through.0.into()), self.askers)
@@ -93,7 +93,7 @@ impl Talk {
         }
     }
 
-    /// `None` if no message fits within `wait`.
+    /// The next fitting message to `to`; `None` if none arrives within `wait`.
     pub(crate) fn hears_within(
         &mut self,
         wait: Duration,
@@ -123,7 +123,6 @@ impl Talk {
         self.ask(itself(node), join);
     }
 
-    /// Replaces the node's registered address.
     pub(crate) fn moves(&mut self, node: NodeId, address: &str) {
         self.forget();
         self.join(node, address);
@@ -132,7 +131,7 @@ impl Talk {
         self.ask(itself(node), Message::Move { node: place, version });
     }
 
-    /// Returns the version of the other registered address.
+    /// Waits for `Elsewhere`, and returns the version of the other registered address.
     pub(crate) fn see_elsewhere(&mut self, node: NodeId) -> u64 {
         match self.hears(itself(node), |message| matches!(message, Message::Elsewhere { .. })) {
             Message::Elsewhere { version } => version,
@@ -140,7 +139,7 @@ impl Talk {
         }
     }
 
-    /// Waits for a list of `count` nodes, any of them fitting.
+    /// Waits for a list of `count` nodes, one of which fits.
     pub(crate) fn hears_of(&mut self, node: NodeId, count: usize, fits: impl Fn(&NodeAddress) -> bool) {
         self.hears(itself(node), |message| match message {
             Message::Cluster { nodes } => nodes.len() == count && nodes.iter().any(&fits),
@@ -161,7 +160,7 @@ impl Talk {
         assert_eq!(answer, Message::Done { request: 8, log });
     }
 
-    /// `None` if the log is gone.
+    /// The log's entry; `None` if the log is deleted.
     pub(crate) fn get(&mut self, through: NodeId, log: LogId) -> Option<LogEntry> {
         match self.answer(through, Message::Get { log }) {
             Message::Current { entry } => Some(entry),

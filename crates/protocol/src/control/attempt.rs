@@ -32,7 +32,7 @@ pub(super) struct Attempt {
     pub(super) spares: BTreeMap<ShardId, BTreeSet<NodeId>>,
     spare_sequencers: BTreeSet<NodeId>,
     shards: Vec<ShardMembers>,
-    /// Shards that the new view leaves out.
+    /// Shards that the new view retires.
     pub(super) retiring: BTreeSet<ShardId>,
     /// The loss that this view causes and the operator accepted.
     accepted: Option<Loss>,
@@ -74,7 +74,6 @@ pub(super) struct Liveness<'a> {
     pub(super) silent_since: &'a BTreeMap<NodeId, Time>,
     /// Nodes with full disks.
     pub(super) full: &'a BTreeSet<NodeId>,
-    /// Drained and removed nodes.
     pub(super) partings: &'a Partings,
 }
 
@@ -184,7 +183,7 @@ impl Attempt {
         self.evidence.note_sealed(node, incarnation, state)
     }
 
-    /// Empty before the flush.
+    /// The new view's shard replicas; empty before the flush.
     pub(super) fn members_of_shards(&self) -> &[ShardMembers] {
         &self.shards
     }
@@ -283,7 +282,8 @@ impl Attempt {
         self.since + self.goal.gather_for
     }
 
-    /// Returns the next step, or `None` while this one is incomplete.
+    /// Returns the next step, or `None` while this one is incomplete. The error says why no view is
+    /// possible at present.
     pub(super) fn next_step(
         &mut self,
         now: Time,
@@ -319,7 +319,8 @@ impl Attempt {
         }
         if !fresh && chosen.is_none() && !self.goal.accepts_loss {
             let nodes = self.evidence.old_sequencers().map(|member| member.node);
-            // If all of them answered, none has its memory.
+            // Fails if one of them is silent: it may have its state. If all answered, the state is
+            // lost.
             need(liveness, nodes, "sequencing replica", answered)?;
         }
         self.evidence.choose(chosen);
@@ -364,7 +365,7 @@ impl Attempt {
         Ok(Some(self.plan_flush()))
     }
 
-    /// Returns the step after the fence.
+    /// Plans the flush, and returns the step after the fence.
     fn plan_flush(&mut self) -> Step {
         let flush = self.handover.flush(&self.evidence, &self.shards);
         let chosen = self.evidence.chosen();
@@ -383,7 +384,7 @@ impl Attempt {
         step
     }
 
-    /// The loss with this view, including positions of retired shards.
+    /// The accepted loss of this view, including positions of retired shards.
     pub(super) fn loss(&self) -> Option<Loss> {
         let given_up = self.goal.given_up.clone();
         match self.accepted.clone() {
@@ -419,7 +420,7 @@ impl Attempt {
         let candidates = self.to_stage(liveness);
         let spare: Vec<NodeId> = liveness.spares(&candidates).collect();
         let enough = self.staged.len() >= least;
-        // A live node may have a mute replica; a spare can stand in.
+        // A live node's replica may stay silent; a spare can stand in for it.
         let go_on = enough || !spare.is_empty();
         if !self.has_gathered(now, liveness, &candidates, |node| self.staged.contains_key(&node), go_on) {
             return Ok(None);
@@ -437,8 +438,8 @@ impl Attempt {
         Ok(None)
     }
 
-    /// Asks further spares in place of unreachable or draining sequencing replicas. Returns whether
-    /// there are any.
+    /// Adds spares in place of unreachable or draining sequencing replicas. Returns whether it
+    /// added any.
     fn replace_sequencers(&mut self, liveness: Liveness<'_>) -> bool {
         if self.goal.leaves_sequencers {
             return false;
@@ -464,9 +465,10 @@ impl Attempt {
         Group::of(&self.entry().sequencers, take_part, self.entry().config.sequencers, liveness.partings)
     }
 
-    /// Assigned nodes and spares; nodes with full disks only if too few others are able.
+    /// Nodes to stage: assigned ones, spares and draining members. A node with a full disk only if
+    /// too few others are able.
     fn to_stage(&self, liveness: Liveness<'_>) -> BTreeSet<NodeId> {
-        // A leaving member stays until enough others take part.
+        // A draining member stays until enough others take part.
         let old = self.evidence.old_sequencers().map(|member| member.node);
         let leaving = old.filter(|node| liveness.parts(*node));
         let all = self.entry().sequencers.iter().chain(&self.spare_sequencers).copied().chain(leaving);
@@ -502,7 +504,8 @@ impl Attempt {
         }
     }
 
-    /// The position where joining shards begin is certain only after the flush.
+    /// The shards of the new view. The position where joining shards begin may change until the
+    /// flush ends.
     fn shards_as_known(&self) -> Vec<ShardMembers> {
         let of =
             |members: &ShardMembers| ShardMembers { begins: self.begins(members.shard), ..members.clone() };
@@ -558,7 +561,7 @@ impl Attempt {
         let before = &self.entry().sequencers;
         let take_part = view.sequencers.iter().map(|member| member.node);
         if !self.handover.seals() {
-            // In this ordering they keep no state, so no place is reserved.
+            // In this ordering sequencers keep no state, so an absent node keeps no place.
             return take_part.collect();
         }
         let replaces = self.goal.replaces.contains(&Endpoint::Sequencer);

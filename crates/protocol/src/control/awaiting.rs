@@ -36,11 +36,11 @@ impl Awaited {
     }
 }
 
-/// Asks the register for a log's entry until that meets a condition, or the log does not exist. To
-/// stop waiting, the caller drops the machine.
+/// Asks the register for a log's entry until the entry meets a condition, or the log does not
+/// exist. To stop waiting, the caller drops the machine.
 #[derive(Debug)]
 pub struct Awaiting {
-    /// Hosts the register.
+    /// The node that hosts the register.
     control: NodeId,
     name: String,
     goal: Awaited,
@@ -119,7 +119,7 @@ mod tests {
         Awaiting::new(Time::ZERO, NodeId(1), "orders".into(), goal)
     }
 
-    /// Returns the asked numbers, and the outcome.
+    /// Returns the numbers of its questions, and the outcome.
     fn step(
         awaiting: &mut Awaiting,
         ms: u64,

@@ -1,5 +1,5 @@
-//! The rules of the view register and its catalog. Every keeper of entries applies them: a role of
-//! a node ([`Register`](super::register::Register)), or a service outside of the nodes.
+//! The rules of the view register and its catalog. Each implementation applies them: a role of a
+//! node ([`Register`](super::register::Register)), or etcd.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ pub fn check_name(name: &str) -> Result<(), Refusal> {
     check_log_name(name).map_err(|reason| Refusal::Impossible { reason })
 }
 
-/// The answer to a creation of an existing name: the same as before if it `is_repeated`.
+/// The answer if a new log's name exists: the log's id, as before, if the request `is_repeated`.
 ///
 /// # Errors
 /// If another request created the log.
@@ -154,8 +154,9 @@ pub fn retained_by(entry: &LogEntry) -> Option<NodeId> {
     entry.view.as_ref().map(|view| view.leader)
 }
 
-/// The entry with a session's end in `view`, among at most `most` ends. `None` if another run ended
-/// the session, its end may have been forgotten, or the view is over: the entry shows which.
+/// The entry with the end of a session in `view`, among at most `most` ends. `None` if another
+/// client ended the session, its end may have been forgotten, or the view is over: the entry shows
+/// which.
 #[must_use]
 pub fn with_ended(
     entry: &LogEntry,
@@ -210,7 +211,7 @@ pub fn taking_part(entry: &LogEntry) -> BTreeSet<NodeId> {
     meant.chain(members.map(|member| member.node)).collect()
 }
 
-/// Answers a get, or a compare-and-set without effect.
+/// Answers a get or a compare-and-set with the present entry.
 #[must_use]
 pub fn current(log: LogId, entry: Option<LogEntry>) -> Message {
     match entry {

@@ -10,38 +10,39 @@ use super::message::Ailment;
 pub struct Condition {
     /// The nodes that it suspects.
     pub suspects: Vec<NodeId>,
-    /// Number of wrong suspicions since its start.
+    /// Number of its wrong suspicions since it started.
     pub wrong_suspicions: u64,
-    /// Recent duration of a journal write and its sync, in microseconds; 0 before the first.
+    /// Recent duration of a journal write and its sync, in microseconds; 0 before the first write.
     pub journal_write_us: u64,
     /// Whether its disk has no room for records.
     pub has_full_disk: bool,
     /// Bytes that still fit on its disk; `None`: no known bound.
     pub free_bytes: Option<u64>,
-    /// Its program version; empty from an earlier build.
+    /// The node's program version; empty if it runs an earlier build.
     pub version: String,
     /// Milliseconds since its start.
     pub up_ms: u64,
     /// Why it cannot serve at present.
     pub ailment: Option<Ailment>,
-    /// Bytes of its files; `None` if it could not count in time.
+    /// Bytes of the node's files; `None` if counting them took too long.
     pub used_bytes: Option<u64>,
     /// Whether the cluster's register is on this node.
     pub has_register: bool,
-    /// The logs with a role on it, in order; at most
+    /// The logs with a role on the node, in order of ids; at most
     /// [`CONDITION_LOGS`](seriatim_model::limits::CONDITION_LOGS).
     pub logs: Vec<LogCondition>,
-    /// Its shard replicas without a view or with missing records, in order; at most as many. Of
-    /// retired shards, only those with missing records.
+    /// The node's shard replicas without a view or with missing records, in order; at most
+    /// [`CONDITION_LOGS`](seriatim_model::limits::CONDITION_LOGS). Replicas of retired shards only
+    /// if records are missing.
     pub incomplete: Vec<ReplicaOf>,
     /// Free bytes at which a full disk takes records again.
     pub wanted_bytes: Option<u64>,
     /// Free part of its disk in percent, if less than a fifth.
     pub free_percent: Option<u64>,
-    /// Seconds until its disk is full at the last minute's rate. `None`: it does not fill up, more
-    /// than a fifth is free, or it is too early to tell.
+    /// Seconds until the node's disk is full at the last minute's rate. `None`: its use does not
+    /// grow, more than a fifth is free, or it is too early to tell.
     pub full_in_s: Option<u64>,
-    /// Nodes that the latest views exclude, if this node formed them; at most
+    /// Nodes that the latest view of a log excludes, for views formed by this node; at most
     /// [`CONDITION_LOGS`](seriatim_model::limits::CONDITION_LOGS).
     pub left_out: Vec<LeftOut>,
 }
@@ -53,11 +54,11 @@ pub struct LeftOut {
     pub log: LogId,
     /// The node.
     pub node: NodeId,
-    /// Milliseconds since it was lost, or excluded without a loss.
+    /// Milliseconds since the node was lost, or else since a view excluded it.
     pub ago_ms: u64,
     /// Why it was excluded; empty if unknown.
     pub why: String,
-    /// Milliseconds until it may return. `None`: it is down, or its disk is full.
+    /// Milliseconds until a view may take it back. `None`: it is down, or its disk is full.
     pub back_in_ms: Option<u64>,
 }
 
@@ -98,7 +99,7 @@ impl Wire for Condition {
         let (suspects, wrong_suspicions, journal_write_us) =
             (Wire::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
         let before = Self { suspects, wrong_suspicions, journal_write_us, ..Self::default() };
-        // Messages of earlier builds end at one of these checks.
+        // A message of an earlier build ends at one of these checks.
         if input.remaining() == 0 {
             return Ok(before);
         }
@@ -146,12 +147,12 @@ pub struct LogCondition {
     pub is_open: bool,
     /// Its shards with a replica on the node.
     pub shards: Vec<ShardId>,
-    /// Bytes of their files; `None` if it could not count in time.
+    /// Bytes of the files of these replicas; `None` if counting them took too long.
     pub bytes: Option<u64>,
-    /// Milliseconds without progress, measured once a second: entries are held and none becomes
-    /// stable, or the replica has no view. 0 if it makes progress or is idle.
+    /// Milliseconds without progress, measured once a second: its replica holds entries and none
+    /// becomes stable, or it has no view. 0 if the replica makes progress or is idle.
     pub stands_ms: u64,
-    /// Age of its oldest entry in milliseconds, to the second; 0 if none.
+    /// Age of the oldest entry that it holds, in milliseconds, to the second; 0 if none.
     pub lag_ms: u64,
 }
 
@@ -184,10 +185,10 @@ mod tests {
         assert_eq!(decode_one::<Condition>(encode_one(&newest)).unwrap(), newest);
         let encoded = encode_one(&now);
         assert_eq!(decode_one::<Condition>(encoded.clone()).unwrap(), now);
-        // Two absent numbers, and an empty vector.
+        // Cuts off the last three fields: two absent numbers and an empty vector.
         let encoded = encoded.slice(..encoded.len() - 1 - 1 - 4);
         assert_eq!(decode_one::<Condition>(encoded.clone()).unwrap(), now);
-        // A vector of one, two numbers, a flag, and an optional number.
+        // Lengths in bytes: a vector of one id, two numbers; then a flag and an optional number.
         let first = 4 + 4 + 8 + 8;
         let read = |len| decode_one::<Condition>(encoded.slice(..len));
         let wanted = 1 + 8;

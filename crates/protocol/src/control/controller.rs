@@ -1,12 +1,12 @@
 //! The controller of one log on one node: drives view changes (docs/design/views.md, "View
 //! change").
 //!
-//! Its state may be lost at any time: another controller starts over with a higher number, and the
+//! It needs no durable state: another controller can start over with a higher claim, and the
 //! register decides between rivals. It retransmits questions. Answers carry the claim, so late ones
 //! are recognised.
 //!
-//! Every node has one. The first to notice claims. The others wait a little, in the view's order of
-//! nodes, and stand back from rival claims.
+//! Every node has one. The first controller that notices a need claims a view number. The others
+//! wait a little, in the view's order of nodes, and wait for rival claims to end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -48,7 +48,7 @@ use leaving::Leaving;
 
 /// Interval of reminders to excluded roles.
 const REMIND_EVERY: Duration = Duration::from_secs(1);
-/// Added wait for each member before this node in the view.
+/// Wait of this node before it acts, for each live node that precedes it in the view.
 const STAGGER: Duration = Duration::from_millis(15);
 
 /// Drives the view changes of one log.
@@ -62,21 +62,21 @@ pub struct Controller {
     phase: Phase,
     /// When to repeat the phase's questions.
     ask_at: Time,
-    /// When the step was last checked.
+    /// When the timer last checked whether the step is complete.
     looked_at: Time,
-    /// When to abandon the attempt without progress.
+    /// When to abandon an attempt that makes no progress.
     give_up_at: Time,
     /// Roles that asked for a view since the last read of the register.
     reports: BTreeMap<Address, Report>,
     /// The latest entry with a view.
     current: Option<Box<LogEntry>>,
-    /// The latest view that a node saw registered.
+    /// The latest view that any node reported as registered.
     known: Known,
     /// The view that must be replaced.
     wanted: Option<ViewNumber>,
-    /// The highest rival claim that was awaited.
+    /// The highest claim that this controller made or waited for. It waits only for higher ones.
     stood_back_for: ViewNumber,
-    /// Its live claimant, while this controller waits.
+    /// The live node that made this claim, while this controller waits for it.
     rival: Option<NodeId>,
     /// When rivals were last notified.
     announced_at: Time,
@@ -84,27 +84,27 @@ pub struct Controller {
     suspected: BTreeSet<NodeId>,
     silent_since: BTreeMap<NodeId, Time>,
     full: FullDisks,
-    /// Members that were suspected when the latest view was formed.
+    /// Members that were suspected when the latest view was formed: they cause no new view.
     tolerated: BTreeSet<NodeId>,
     /// Former members that the latest view excludes, and that have not reported since.
     dropped: BTreeSet<Address>,
     /// When to check whether a view is needed.
     look_at: Option<Time>,
     rejoin: RejoinBackoff,
-    /// After a slow attempt: the next admits no new shard.
+    /// Whether an attempt failed since the last view; then the next one admits no new shard.
     is_joining_hard: bool,
     absences: Absences,
     orders: Orders,
-    /// The survey of retired shards for an operator, and the number of surveys.
+    /// The survey of retired shards for an operator's question, and the number of surveys so far.
     inquiry: Option<Inquiry>,
     inquiries: u64,
     /// Abandoned positions of retired shards.
     given_up: Vec<Gap>,
-    /// Whether to accept also the loss that prevents a view.
+    /// Whether the operator also accepts the loss that prevents a view.
     gives_up_all: bool,
     /// Replicas of retired shards with records that the latest view does not list as copies.
     keepers: BTreeSet<Address>,
-    /// Number of failed flush reads.
+    /// Number of failed flush reads of each shard.
     unreadable: BTreeMap<ShardId, usize>,
     timings: Timings,
     retaining: Retaining,
@@ -121,11 +121,11 @@ struct Report {
 enum Phase {
     Idle,
     Reading,
-    /// Waits for another controller, or since no view is possible.
+    /// Waits for another controller's view, or until a view may be possible.
     Resting,
-    /// Step 1.
+    /// Step 1 of a view change.
     Claiming(Box<LogEntry>),
-    /// Steps 2 to 7, under the claim.
+    /// Steps 2 to 7 of a view change.
     Attempt(Box<Attempt>),
 }
 
@@ -159,7 +159,7 @@ impl Machine for Controller {
         let of_views = match &self.phase {
             Phase::Idle => self.look_at,
             Phase::Attempt(attempt) if matches!(attempt.step, Step::Seal | Step::Fence | Step::Stage) => {
-                // Once: when to stop waiting for answers beyond the necessary ones.
+                // Once per step: the time after which the necessary answers suffice.
                 let gathered = Some(attempt.gathers_until()).filter(|at| *at > self.looked_at);
                 [gathered, Some(self.ask_at), Some(self.give_up_at)].into_iter().flatten().min()
             }
@@ -172,8 +172,8 @@ impl Machine for Controller {
 }
 
 impl Controller {
-    /// The controller of `log` on `node`; node `register` leads to the register. `random` is unique
-    /// among all controllers, past and present.
+    /// The controller of `log` on `node`; the register answers at node `register`. `random` is
+    /// unique among all controllers, past and present.
     #[must_use]
     pub fn new(log: LogId, node: NodeId, register: NodeId, random: u64, options: Options) -> Self {
         Self {
@@ -346,7 +346,7 @@ impl Controller {
         self.ask(now, out);
     }
 
-    /// Pauses before the next read of the register.
+    /// Waits for `pause` before it reads the register again.
     fn rest(&mut self, now: Time, pause: Duration) {
         self.phase = Phase::Resting;
         self.rival = None;
@@ -377,7 +377,7 @@ impl Controller {
         }
     }
 
-    /// Abandons the attempt: a role is silent. The next attempt may exclude it.
+    /// Abandons the attempt, since a role is silent. The next attempt may exclude that role.
     fn give_up(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         self.pace.gives_up();
         // A joining shard may be the cause.
@@ -465,7 +465,8 @@ impl Controller {
             self.look_at = None;
             self.full.bear(view);
             if self.orders.is_pending() {
-                // This may be another controller's view, without the operator's request.
+                // Another controller may have formed this view without the operator's request:
+                // checks again.
                 self.look_after(now, STAGGER);
             }
         }
@@ -493,7 +494,7 @@ impl Controller {
         self.look_at = Some(self.look_at.map_or(at, |earlier| earlier.min(at)));
     }
 
-    /// Number of members that should act before this node.
+    /// Number of live members that should act before this node.
     fn rank(&self) -> u32 {
         let nodes = self.current.as_ref().and_then(|entry| entry.view.as_ref()).map(view_nodes);
         let nodes: Vec<NodeId> =
@@ -531,7 +532,7 @@ impl Controller {
         }
     }
 
-    /// Once a disk has room, its roles learn the view, and ask to return.
+    /// Once a disk has room again, its node's roles receive the view, and ask to return.
     fn disk_is(&mut self, now: Time, node: NodeId, is_full: bool, out: &mut Vec<RoleEffect>) {
         if self.options.mutates(Mutation::FullDiskIgnored) || !self.full.note(node, is_full) {
             return;
@@ -547,7 +548,7 @@ impl Controller {
         }
     }
 
-    /// The node may not know that it is excluded, or that it lost its disk.
+    /// Sends the view again: the node may not know that it is excluded, or may have lost its disk.
     fn heard(&mut self, now: Time, node: NodeId, out: &mut Vec<RoleEffect>) {
         let was_suspected = self.suspected.remove(&node);
         self.silent_since.remove(&node);
@@ -560,14 +561,14 @@ impl Controller {
         }
     }
 
-    /// Whether a report only asks to return, too early.
+    /// Whether a report only asks for a return that is not due yet.
     fn is_postponed(&self, now: Time, reporter: Address) -> bool {
         let Some(entry) = &self.current else { return false };
         let is_late = now >= self.rejoin.returns_at(reporter) && !self.full.has(reporter);
         !is_late && Wish::of(entry, reporter) == Wish::Rejoin
     }
 
-    /// Checks whether a new view is needed, and answers reports.
+    /// Decides whether a new view is needed; if not, answers an operator.
     fn decide(&mut self, now: Time, entry: LogEntry, out: &mut Vec<RoleEffect>) {
         match self.known.judge(now, entry.view_number()) {
             Verdict::Sound => {}
@@ -588,7 +589,8 @@ impl Controller {
         if asks_of_retired_first(self, now, &entry, out) {
             return;
         }
-        // An unknown claim of this node is from before a restart: nothing to wait for.
+        // A claim by this node that it does not know is from before a restart: no attempt is under
+        // way.
         let is_alive = entry.claimant_node() != self.node;
         if is_alive && entry.claimed > entry.view_number().max(self.stood_back_for) {
             return self.stand_back(now, &entry, out);
@@ -604,7 +606,7 @@ impl Controller {
         let current = entry.view_number();
         let Some(view) = &entry.view else { return true };
         let is_asked_for = self.orders.is_pending() && entry.unavailable.is_some();
-        // When roles that ask to return may do so.
+        // The times at which roles that ask to return may do so.
         let mut grows_at = vec![];
         let mut grows = can_do_without(entry, self.liveness());
         let mut needed = self.wanted == Some(current) || is_asked_for || grows && self.full.surprise(entry);
@@ -621,7 +623,8 @@ impl Controller {
                 // A spare that no view named has no records.
                 Wish::Keep => grows |= report.view > ViewNumber::NONE && self.keepers.insert(reporter),
                 Wish::Leave => {
-                    // An unfinished claim may count on the role. A new view resolves the claim.
+                    // An unfinished claim may have staged or fenced the role, which then obeys the
+                    // claim and not this message. A new view resolves the claim.
                     grows |= entry.claimed > current;
                     dismiss(entry, reporter, out);
                 }
@@ -630,8 +633,9 @@ impl Controller {
         needed |= view_nodes(view).iter().any(|node| self.is_gone(*node));
         grows |=
             can_copy(self, now, entry) || has_spares(entry, &goal::goal(self, now).replaces, self.liveness());
-        // The reporter may have restarted and lost its need for a view. Or it is cut off and
-        // reports repeatedly, so the view must wait.
+        // The registered entry says that no view can be formed. A view may be needed although no
+        // role asks, since the reporter may have restarted. But a reporter that is cut off reports
+        // repeatedly, so the view must wait.
         grows |= entry.unavailable.is_some();
         let due = shard_set::due(entry, self.liveness().able().count());
         grows |= due.is_some();
@@ -661,7 +665,7 @@ impl Controller {
                 attempt.note_flushed(first, end, carried)
             }
             Message::Staged { claim, incarnation } if claim == ours => attempt.note_staged(node, incarnation),
-            // During registration this may be our view.
+            // During registration, the later view may be ours.
             Message::Ahead { claim, view }
                 if claim == ours && view > attempt.old() && attempt.step < Step::Register =>
             {
@@ -669,8 +673,8 @@ impl Controller {
                 let blocked = self.known.prove(now, entry.view_number());
                 return self.cannot_form(now, entry, &blocked, out);
             }
-            // Equal numbers: the role has a view of that number. It is ours during registration;
-            // before that, the number was given twice.
+            // Equal numbers: the role has a view of that number. During registration it is ours;
+            // before that, the register gave the number twice.
             Message::Preempted { claim }
                 if claim > ours || claim == ours && attempt.step < Step::Register =>
             {
@@ -721,7 +725,8 @@ impl Controller {
                 attempt.note_shard_flushed(shard, node, *upto)
             }
             shard::Message::FlushFailed { claim } if *claim == ours && attempt.step == Step::Flush => {
-                // It may have flushed a part, so no other replica may flush under this claim.
+                // This replica may have flushed a part, so another one may flush only under a new
+                // claim.
                 *self.unreadable.entry(shard).or_default() += 1;
                 return self.give_up(now, out);
             }
@@ -758,7 +763,7 @@ impl Controller {
         }
     }
 
-    /// Step 8.
+    /// Step 8 of a view change.
     fn registered(&mut self, now: Time, entry: &LogEntry, out: &mut Vec<RoleEffect>) {
         let Some(view) = &entry.view else { return };
         let Phase::Attempt(attempt) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
@@ -773,7 +778,8 @@ impl Controller {
         self.pace.succeeded();
         self.is_joining_hard = false;
         self.reports.clear();
-        // Nodes that became suspected during registration are not tolerated.
+        // Tolerates members that were suspected before registration, but not nodes that became
+        // suspected during it.
         self.tolerated.retain(|node| !attempt.left().contains(node));
         if is_asked_of_retired || view_nodes(view).iter().any(|node| self.is_gone(*node)) {
             self.begin(now, out);

@@ -19,7 +19,7 @@ pub(super) enum Blocked {
 pub(super) struct Loss {
     /// The lost parts, for a person.
     pub(super) what: Vec<String>,
-    /// Positions below it are kept, apart from `gaps`. `None`: all positions.
+    /// Records below this position are kept, apart from `gaps`. `None`: all positions.
     pub(super) certain: Option<Position>,
     /// Positions that no participating replica is known to hold.
     pub(super) gaps: Vec<Gap>,

@@ -21,7 +21,7 @@ pub(crate) struct Evidence {
     sealed: BTreeMap<NodeId, (Incarnation, Option<SealedState>)>,
     chosen: Option<Member>,
     fenced: BTreeMap<(ShardId, NodeId), (Incarnation, Held)>,
-    /// Failed flush reads of each shard: they select another replica.
+    /// Number of failed flush reads of each shard: the next flush reads from another replica.
     unreadable: BTreeMap<ShardId, usize>,
     /// Mutation: counts incomplete replicas.
     counts_incomplete: bool,
@@ -68,7 +68,7 @@ impl Evidence {
         self.old_view().into_iter().flat_map(|view| view.shards.iter().map(|members| members.shard))
     }
 
-    /// In the order of the ending view.
+    /// The shard's replicas in the ending view, in its order.
     pub(crate) fn old_replicas(&self, shard: ShardId) -> impl Iterator<Item = Member> {
         let members = self.old_view().and_then(|view| view.shard(shard));
         members.into_iter().flat_map(|members| members.replicas.iter().copied())
@@ -161,7 +161,6 @@ impl Evidence {
             .map(|((_, node), (incarnation, held))| (Member { node: *node, incarnation: *incarnation }, held))
     }
 
-    /// The fenced replicas of a shard that are [complete](Self::is_complete).
     pub(crate) fn complete(&self, shard: ShardId) -> impl Iterator<Item = (Member, &Held)> {
         self.fenced(shard).filter(move |(member, _)| self.is_complete(shard, Some(member)))
     }
@@ -177,7 +176,6 @@ impl Evidence {
         self.is_fresh(shard) || was_member
     }
 
-    /// The highest known stable bound.
     pub(crate) fn highest_stable(&self) -> Position {
         let start = self.old_view().map_or(Position::ZERO, |view| view.start);
         self.all_held().map(|held| held.stable).fold(start, Position::max)
@@ -189,9 +187,9 @@ impl Evidence {
         held.map(|held| held.trim).max().unwrap_or_default()
     }
 
-    /// Positions below it are trimmed, and none of these replicas holds them. A shard holds none
-    /// below the position where it joined, even if its replicas do not know of the trim. An absent
-    /// replica learns it from the history.
+    /// Bound below which all positions are trimmed, and none of these replicas holds records. A
+    /// shard holds none below the position where it joined, even if its replicas do not know of the
+    /// trim. An absent replica learns the bound from the history.
     pub(crate) fn trimmed(&self, shards: &[ShardMembers]) -> Position {
         let trim = |shard, node| self.held(shard, node).map_or(Position::ZERO, |held| held.trim);
         let old = shards.iter().filter(|members| !self.is_fresh(members.shard));

@@ -27,7 +27,6 @@ impl FlushRange {
         Self { first, end }
     }
 
-    /// No positions.
     pub(crate) fn none_at(position: Position) -> Self {
         Self::new(position, position)
     }
@@ -67,7 +66,8 @@ enum By {
     Chosen {
         bound: Position,
     },
-    /// One replica of each shard writes its positions again; those below are written.
+    /// For each shard: the replica that writes its positions again, and the bound below which it
+    /// has.
     Shards(BTreeMap<ShardId, (Member, Position)>),
 }
 

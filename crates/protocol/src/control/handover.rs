@@ -16,10 +16,10 @@ use crate::shard::Held;
 /// registers. The handover judges the [`Evidence`]. It is stateless and sends nothing: equal
 /// evidence gets equal answers.
 ///
-/// Invariants, asserted where the attempt asks: a [certain](Self::certain) position is not below the start
-/// of the flush; the positions where [shards join](Self::joins_at) and from which the new view
-/// [decides](Self::decides_from) are within the flush or at its end; a [flush](Self::flush) by the
-/// chosen replica has one, and a flush by shards is done by participating replicas; an ordering
+/// Invariants, asserted where the attempt asks: a [certain](Self::certain) position is not below
+/// the start of the flush; the positions where [shards join](Self::joins_at) and from which the new
+/// view [decides](Self::decides_from) are within the flush or at its end; a [flush](Self::flush) by
+/// the chosen replica has one, and a flush by shards is done by participating replicas; an ordering
 /// that does not [seal](Self::seals) chooses no replica.
 pub(crate) trait Handover: Debug + Send + Sync {
     /// Whether sequencing replicas hold state when a view ends. If so, they are sealed first, one
@@ -29,7 +29,7 @@ pub(crate) trait Handover: Debug + Send + Sync {
         true
     }
 
-    /// The positions to flush, if known before.
+    /// The positions to flush, as known before the flush.
     fn range(&self, evidence: &Evidence) -> FlushRange;
 
     /// Positions below it keep their records: the shards hold them, at the latest after the flush.
@@ -47,22 +47,22 @@ pub(crate) trait Handover: Debug + Send + Sync {
         true
     }
 
-    /// How the remains reach the new view's replicas.
+    /// How the ending view's positions reach the new view's replicas.
     fn flush(&self, evidence: &Evidence, _: &[ShardMembers]) -> Flush {
         match evidence.chosen() {
             Some(_) => Flush::by_chosen(),
-            // The shards hold all entries already.
+            // No sequencing replica has entries to add.
             None => Flush::by_nobody(self.range(evidence)),
         }
     }
 
-    /// New records go to joining shards from here.
+    /// First position whose record may go to a joining shard.
     fn joins_at(&self, flush: FlushRange) -> Position;
 
-    /// The new view's versions of positions are valid from here.
+    /// First position that the new view decides; from there on its versions are valid.
     fn decides_from(&self, evidence: &Evidence, flush: FlushRange) -> Position;
 
-    /// No role needs the history of views below it.
+    /// Bound below which no role needs the history of views.
     fn trimmed(&self, evidence: &Evidence, shards: &[ShardMembers]) -> Position {
         evidence.trimmed(shards)
     }
@@ -90,7 +90,6 @@ mod tests {
     const OLD: ViewNumber = ViewNumber(3);
     const INCARNATION: Incarnation = Incarnation(1);
 
-    /// Deterministic pseudo-random numbers.
     struct Numbers(u64);
 
     impl Numbers {

@@ -15,7 +15,7 @@ use crate::roles;
 pub struct Known {
     /// The newest entry of each log, in the order of names.
     pub entries: Vec<LogEntry>,
-    /// The nodes that the first node knows, itself included.
+    /// The nodes that the first asked node knows, itself included.
     pub nodes: Vec<NodeAddress>,
 }
 
@@ -141,7 +141,7 @@ mod tests {
         LogEntry { id: LogId(id), name: name.into(), version, ..testing::entry(None) }
     }
 
-    /// The answer also names the nodes 1, 2 and 3.
+    /// The answer of `node`. It also names the nodes 1, 2 and 3.
     fn tells(node: u32, entries: &[LogEntry]) -> Input<roles::Message, Infallible> {
         let address = |node| NodeAddress { node: NodeId(node), address: format!("node{node}:7700") };
         let nodes = [1, 2, 3].map(address).to_vec();

@@ -13,17 +13,16 @@ use super::parting::{NodeParting, PartingChange};
 use crate::parts::Carried;
 use crate::roles::{self, Family};
 
-/// The `request` of a lookup for news: the register answers at once, and for a while with each
-/// newer view. The answer to another number was true at some moment after the question.
+/// The `request` of a [`Lookup`](Message::Lookup) for news: the register answers at once, and for a
+/// few seconds sends `Found` again with each newer view, perhaps late. The answer to another number
+/// was true at some moment after the question.
 pub const NEWS: u64 = 0;
 
 /// Why a request is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// No log has that name.
     #[error("there is no log '{name}'")]
     NoSuchLog { name: String },
-    /// A log has that name.
     #[error("a log '{name}' exists already")]
     Exists { name: String },
     /// The request cannot be met.
@@ -36,7 +35,6 @@ pub enum Refusal {
 
 wire_enum! { Refusal { 1 => NoSuchLog { name }, 2 => Exists { name }, 3 => Impossible { reason } } }
 
-/// A node and where it listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAddress {
     pub node: NodeId,
@@ -51,20 +49,22 @@ wire_struct! { NodeAddress { node, address } }
 pub struct Heartbeat {
     pub incarnation: u64,
     pub count: u64,
-    /// Incarnation in the receiver's latest heartbeat.
+    /// The receiver's incarnation, as in its latest heartbeat.
     pub heard_incarnation: u64,
-    /// Count of that heartbeat.
+    /// The `count` of that heartbeat.
     pub heard_count: u64,
-    /// How often the sender was stopped for longer than others tolerate.
+    /// Number of times that the sender's process paused for longer than other nodes tolerate.
     pub pauses: u64,
     pub ailment: Option<Ailment>,
-    /// Messages of the receiver that arrived, except over heartbeat connections.
+    /// Number of the receiver's messages that reached the sender, except over heartbeat
+    /// connections.
     pub taken: u64,
     /// Random number of the sender's disk, drawn when its journal began.
     pub disk: u64,
-    /// The last durable entry of its journal.
+    /// The last durable entry of the sender's journal.
     pub durable: u64,
-    /// The last durable entry that the receiver's earlier incarnations reported for its disk.
+    /// The receiver's last durable entry, as its earlier incarnations reported it for its present
+    /// disk.
     pub remembered: u64,
 }
 
@@ -79,12 +79,12 @@ wire_struct! {
 pub enum Ailment {
     /// A journal write hangs.
     DiskStalled,
-    /// It completes no step.
+    /// One step of its machines takes too long.
     Stuck,
     /// Its messages except heartbeats do not reach the receiver of this heartbeat.
     Unheard,
-    /// Its disk has no room for records; all else works. Earlier builds cannot decode this and
-    /// treat the sender as lost.
+    /// Its disk has no room for records; all else works. Earlier builds cannot decode this variant
+    /// and treat the sender as lost.
     DiskFull,
 }
 
@@ -99,30 +99,30 @@ pub struct StepTime {
 
 wire_struct! { StepTime { step, micros_ago } }
 
-/// State of a sealed replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SealedState {
     pub ordered: Position,
-    /// Number of entries.
+    /// Number of entries beyond `ordered`.
     pub held: u64,
 }
 
 wire_struct! { SealedState { ordered, held as number } }
 
-/// Control messages. The asker chooses `request`; the answer repeats it.
+/// Control messages. Each answer repeats the asker's `request`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Controller to register: asks for the entry. Register to controller: a new log needs a view.
+    /// Controller to register: asks for the entry. Register to controller: a new or changed log
+    /// needs a view.
     Get { log: LogId },
-    /// Controller to register: asks for the entry, not for a view change. The host delays `Get`, so
-    /// that view changes take turns.
+    /// Controller to register: asks for the entry, without a view change. The controller's host
+    /// delays only `Get`, so that view changes take turns.
     Peek { log: LogId },
     /// Register to controller: the current entry. Also answers `CompareAndSet`, won or lost, and
     /// `EndSession`.
     Current { entry: LogEntry },
-    /// Register to controller: no such log, or deleted.
+    /// Register to controller: the log was deleted or never existed.
     Gone { log: LogId },
-    /// Controller to register: replaces the entry if `version` is still current.
+    /// Controller to register: replaces the entry if its `version` is still current.
     CompareAndSet { entry: LogEntry },
 
     /// Client to register: asks for a log by name.
@@ -144,13 +144,13 @@ pub enum Message {
         name: String,
         config: LogConfig,
     },
-    /// Client to register: deletes this log, not a newer one of that name. Idempotent.
+    /// Client to register: deletes the log with this id, not a newer one of that name. Idempotent.
     Delete { request: u64, name: String, log: LogId },
     /// Client to register: adds this shard. Idempotent.
     AddShard {
         request: u64,
         log: LogId,
-        /// The next number.
+        /// The shard's number: one above the last.
         shard: ShardId,
     },
     /// Client to register: closes a shard to new records. Its records stay until trimmed.
@@ -161,7 +161,7 @@ pub enum Message {
     /// by `Current`.
     EndSession {
         log: LogId,
-        /// It gives the session no further positions.
+        /// The session gets no further positions in this view.
         view: ViewNumber,
         ended: EndedSession,
         /// Position of the session's last record, or of its opening.
@@ -177,10 +177,11 @@ pub enum Message {
     /// Register, or a node that forwards to it, to client: unavailable. The client retries.
     Unanswered { why: String },
 
-    /// Node to register: its address. Replaces no other address, since it may be late from an older
-    /// incarnation.
+    /// Node to register: the node's address. Replaces no other known address, since the message may
+    /// be a late one of an older incarnation.
     Join { node: NodeAddress },
-    /// Register to node: it has another address.
+    /// Register to node: the register knows another address of this node. The node answers with
+    /// `Move`.
     Elsewhere {
         /// Version of that address.
         version: u64,
@@ -189,18 +190,18 @@ pub enum Message {
     Move { node: NodeAddress, version: u64 },
     /// Node to node: see [`Heartbeat`].
     Heartbeat(Heartbeat),
-    /// Node to node: a message for [`Heartbeat::taken`], after a while without others.
+    /// Node to node: sent if no other message was, so that [`Heartbeat::taken`] can grow.
     Probe,
     /// Answers `Probe`.
     Probed,
     /// Register to node, node to controller: the joined nodes.
     Cluster { nodes: Vec<NodeAddress> },
 
-    /// Role to controller: it is in no view, and should be.
+    /// Role to controller: the role is in no view, and should be in one.
     Report {
-        /// The last view of which it was a member.
+        /// The role's last view as a member.
         view: ViewNumber,
-        /// A registered view for which it is not staged.
+        /// A registered view for which the role is not staged; zero if none.
         cannot_start: ViewNumber,
         incarnation: Incarnation,
     },
@@ -210,40 +211,41 @@ pub enum Message {
     Unavailable { why: String },
     /// Register to node: forget a deleted log.
     RemoveLog { log: LogId },
-    /// Controller to sequencing replica: freeze, and reject lower claims.
+    /// Controller to sequencing replica: change nothing more in the old view, and reject lower
+    /// claims.
     Seal {
         claim: ViewNumber,
-        /// The registered view when `claim` was made.
+        /// The registered view when the controller made the claim.
         old: ViewNumber,
-        /// For a new replica.
+        /// Used if the node has no such replica yet.
         config: LogConfig,
     },
     /// Chosen replica to controller: the flush makes progress.
     Flushing {
         claim: ViewNumber,
-        /// Exclusive.
+        /// The replica's entries below this position are on the shards.
         bound: Position,
     },
     /// Answers `Seal`.
     Sealed {
         claim: ViewNumber,
         incarnation: Incarnation,
-        /// `None` unless it is a member of the old view.
+        /// `None` unless the replica has the state of the old view.
         state: Option<SealedState>,
     },
     /// Replica to controller: it knows this higher claim.
     Preempted { claim: ViewNumber },
-    /// Replica to controller: it rejects the claim, since it knows a later registered view than the
-    /// replaced one. The register was set back.
+    /// Replica to controller: rejects the claim. The replica knows a registered view that the claim
+    /// ignores, so the register was set back.
     Ahead { claim: ViewNumber, view: ViewNumber },
-    /// Controller to chosen replica: bind your entries under the new view.
+    /// Controller to chosen replica: write your entries to the new view's shards.
     Flush {
         claim: ViewNumber,
         /// The sealed view.
         old: ViewNumber,
-        /// Of the sealed replica.
+        /// The replica's incarnation when it was sealed.
         incarnation: Incarnation,
-        /// As known so far.
+        /// The new view, as known before the flush.
         view: View,
     },
     /// Answers `Flush`.
@@ -259,7 +261,7 @@ pub enum Message {
         claim: ViewNumber,
         /// The registered view.
         old: ViewNumber,
-        /// For a new replica.
+        /// Used if the node has no such replica yet.
         config: LogConfig,
         ordered: Position,
         carried: Carried,
@@ -278,7 +280,7 @@ pub enum Message {
         done: bool,
         /// Whether continuing loses something.
         lost: bool,
-        /// Certain and uncertain facts, or the obstacle.
+        /// For a person: the certain and the uncertain positions, or why no view can be formed.
         text: String,
     },
     /// To a controller: asks for the times of its last view change.
@@ -314,7 +316,7 @@ pub enum Message {
     Retired { log: LogId, node: NodeId },
 }
 
-// 10 was a deletion by name alone.
+// In `wire_enum!` below, number 10 is unused: it was a deletion by name alone.
 impl Family for Message {
     fn is_from_client_to(&self, to: Endpoint) -> bool {
         match to {
@@ -339,7 +341,7 @@ impl Family for Message {
 
     fn not_hosted(&self) -> Option<roles::Message> {
         match self {
-            // The node lost its disk with a role of the view.
+            // The view names a role that the node does not host: the node lost its disk.
             Self::Registered { entry } => {
                 let (view, cannot_start) = (ViewNumber::NONE, entry.view_number());
                 Some(Self::Report { view, cannot_start, incarnation: Incarnation(0) }.into())
@@ -409,7 +411,7 @@ wire_enum! {
 }
 
 impl Message {
-    /// The log, for senders that work for several.
+    /// The log that a message is about, if the sender works for several logs.
     #[must_use]
     pub fn log(&self) -> Option<LogId> {
         match self {

@@ -1,11 +1,12 @@
 //! The control plane: it decides which roles take part in which view.
 //!
-//! The *register* ([`register::Register`]) keeps one entry per log; each compare-and-set replaces a
-//! whole entry. The rules in [`catalog`] hold for every keeper of entries, also outside of the
-//! nodes. The *controller* of a log ([`controller::Controller`]) drives a view change through the
-//! register (LazyLog §4.5, docs/design/views.md "View change"); its state may be lost at any time.
-//! The handover (`handover.rs`) of the log's ordering decides what the ending view leaves, which
-//! replicas flush it, and where the next view begins.
+//! The *register* ([`register::Register`]) keeps one entry per log: its configuration, nodes,
+//! highest claim and latest view. Each compare-and-set replaces a whole entry. Each implementation
+//! of the register (a role of a node, or etcd) applies the rules in [`catalog`]. The *controller*
+//! of a log ([`controller::Controller`]) drives a view change through the register (LazyLog §4.5,
+//! docs/design/views.md "View change"); it needs no durable state. The handover (`handover.rs`) of
+//! the log's ordering decides which positions of the ending view remain, which replicas write
+//! (flush) them to the shards, and where the next view begins.
 //!
 //! ```text
 //!  controller      register     sequencers          shard replicas
@@ -22,7 +23,7 @@
 //!      |--- Registered |------------>|-------------------->|      8 start
 //! ```
 //!
-//! In Corfu the sequencer holds nothing, so no role is sealed, and the shards flush themselves:
+//! In Corfu the sequencer holds no records, so no role is sealed, and the shards flush themselves:
 //!
 //! ```text
 //!  controller      register     sequencer           shard replicas
@@ -32,8 +33,8 @@
 //!      |--- Stage v ---|------------>|                     |      6 stage, then as above
 //! ```
 //!
-//! A role that is behind sends a `Report` and receives the entry: any copy of the registered entry
-//! suffices to start the view.
+//! A role without the latest view sends a `Report` and receives the entry: any copy of the
+//! registered entry suffices to start the view.
 
 mod attempt;
 pub mod audience;

@@ -22,7 +22,7 @@ pub(super) struct Pace {
     attempts: u64,
     /// Attempts without progress since the last view.
     given_up: u32,
-    /// Ever less often, since more questions do not help a slow replica.
+    /// Pauses between questions. They grow, since more questions do not help a slow replica.
     asks: Backoff,
     /// How long the first attempt may lack progress.
     attempt_for: Duration,
@@ -30,7 +30,6 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// `random` is unique among all controllers, past and present.
     pub(super) fn new(random: u64, options: Options) -> Self {
         Self {
             random,

@@ -56,13 +56,13 @@ wire_enum! { PartingChange { 1 => Drain { by }, 2 => Stay {}, 3 => Remove {} } }
 /// The drained and removed nodes.
 pub type Partings = BTreeMap<NodeId, Parting>;
 
-/// As a list, for messages.
+/// These nodes and their states as a list, for messages.
 #[must_use]
 pub fn listed(partings: &Partings) -> Vec<NodeParting> {
     partings.iter().map(|(node, parting)| NodeParting { node: *node, parting: *parting }).collect()
 }
 
-/// As a map.
+/// The map of a list from a message.
 #[must_use]
 pub fn gathered(partings: Vec<NodeParting>) -> Partings {
     partings.into_iter().map(|NodeParting { node, parting }| (node, parting)).collect()
@@ -101,8 +101,8 @@ pub fn place(
     })
 }
 
-/// The node's new state by an operator's order; `None` if it does not change, `Some(None)` if the
-/// node stays. `known` nodes have joined; `keeper` hosts the register.
+/// The state of `node` after an operator's `change`: `None` if it does not change, `Some(None)` if
+/// the node stays. `known` are all nodes that joined; `keeper` hosts the register.
 ///
 /// # Errors
 /// The reason, for a person.
@@ -152,7 +152,7 @@ pub fn change(
     Ok((wanted != now).then_some(wanted))
 }
 
-/// Whether `by` can take over all roles.
+/// Fails unless `by` can take over all roles of `node`.
 fn check_successor(
     others: &BTreeSet<NodeId>,
     entries: &[&LogEntry],
@@ -177,7 +177,7 @@ fn check_successor(
     Err(Refusal::Impossible { reason })
 }
 
-/// Assigned nodes and members of the order or of a shard.
+/// Replicas of a log's order or of one shard: assigned nodes (`meant`), and members of the view.
 struct Role {
     what: String,
     log: String,
@@ -226,7 +226,8 @@ pub fn is_rid_of(entry: &LogEntry, node: NodeId) -> bool {
     !catalog::needed(entry).contains(&node)
 }
 
-/// The retired shard whose copy is the log's only use of a node, until it is trimmed.
+/// The retired shard whose copy is the only reason why the log needs this node, until the shard is
+/// trimmed.
 #[must_use]
 pub fn retired_shard_on(entry: &LogEntry, node: NodeId) -> Option<&RetiredShard> {
     let retired = entry.view.as_ref()?.retired.iter().find(|retired| retired.has_copy_on(node));
@@ -249,12 +250,12 @@ fn named(nodes: &BTreeSet<NodeId>) -> String {
     }
 }
 
-/// Drained nodes among one thing's replicas.
+/// The drained nodes among the replicas of one shard, or of the order.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     /// Drained members and assigned nodes.
     pub(super) drained: BTreeSet<NodeId>,
-    /// All members, and the staying ones.
+    /// All members; `kept` are the staying ones.
     pub(super) members: BTreeSet<NodeId>,
     pub(super) kept: BTreeSet<NodeId>,
     /// Places of drained nodes without a stand-in.
@@ -282,7 +283,7 @@ impl Group {
     }
 
     /// The members that must hold all records before a view drops drained or surplus ones; `None`
-    /// if no view can.
+    /// if no view can drop any.
     pub(super) fn awaited(&self) -> Option<&BTreeSet<NodeId>> {
         match self.is_whole() {
             true => Some(&self.kept).filter(|_| self.is_unfinished()),
@@ -295,8 +296,8 @@ impl Group {
         self.kept.len() >= self.wanted
     }
 
-    /// The spares that may stand in for drained nodes: named successors first, or only these if
-    /// each has one.
+    /// The spares that may stand in for drained nodes. Successors named by the operator come first;
+    /// if each drained node has one, there are no others.
     pub(super) fn stand_ins(&self, spares: impl Iterator<Item = NodeId>, partings: &Partings) -> Vec<NodeId> {
         let successors: Vec<Option<NodeId>> =
             self.drained.iter().map(|node| successor(partings, *node)).collect();

@@ -118,7 +118,7 @@ impl Recovery {
                 (turn.has_controller, turn.ask_at, turn.until) = (true, now, now + self.timeout);
                 self.ask(now, out);
             }
-            // A duplicate, or late.
+            // A duplicate or late answer.
             _ => {}
         }
     }
@@ -173,7 +173,7 @@ mod tests {
         Recovery::new(after(0), &testing::entry(None), (5, accepts), TIMEOUT, Options::default())
     }
 
-    /// Returns the node and its question, and the outcome.
+    /// Returns the asked nodes with the questions, and the outcome.
     fn step(
         recovery: &mut Recovery,
         at: u64,

@@ -34,22 +34,20 @@ pub struct Register {
     entries: BTreeMap<LogId, LogEntry>,
     names: BTreeMap<String, LogId>,
     audience: Audience,
-    /// The request that created each log.
+    /// The `request` that created each log.
     created: BTreeMap<LogId, u64>,
     last_log: LogId,
     retiring: BTreeMap<LogId, BTreeSet<NodeId>>,
     nodes: BTreeMap<NodeId, Place>,
-    /// Nodes of all incarnations; absent ones may still host roles.
+    /// Nodes that ever joined; absent ones may still host roles.
     joined: BTreeSet<NodeId>,
-    /// Drained and removed nodes.
     partings: Partings,
     /// Whether a node was ever drained; then joining nodes receive `partings`.
     has_partings: bool,
-    /// Nodes that have not confirmed `partings`.
+    /// Nodes that have not confirmed the latest `partings`.
     unnotified: BTreeSet<NodeId>,
     retire_at: Time,
     me: NodeId,
-    /// A random number of this incarnation.
     incarnation: u64,
     options: Options,
 }
@@ -57,7 +55,7 @@ pub struct Register {
 #[derive(Clone, Debug)]
 struct Place {
     address: String,
-    /// Counts from the register's incarnation on.
+    /// Starts at the register's incarnation and grows with each change of the address.
     version: u64,
 }
 
@@ -164,9 +162,10 @@ impl Register {
         Ok(register)
     }
 
-    /// A part of the state as journal entries: at most `logs` logs after `after`, and the last one
-    /// if there are more. Parts may be taken at different times. All parts and the entries since
-    /// the first part replace the journal: each entry states the result of its change.
+    /// A part of the state as journal entries: at most `logs` logs after `after`. Also returns the
+    /// last of these logs, or `None` if no more follow. Parts may be taken at different times. All
+    /// parts and the entries since the first part replace the journal: each entry states the result
+    /// of its change.
     #[must_use]
     pub fn snapshot(&self, after: Option<LogId>, logs: usize) -> (Vec<JournalEntry>, Option<LogId>) {
         let range = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
@@ -180,7 +179,7 @@ impl Register {
         let retiring = self.retiring.range(range).take(looked_at).map(|(log, nodes)| {
             (*log, JournalRecord::Deleted { log: *log, nodes: nodes.iter().copied().collect() })
         });
-        // A deleted log has no entry.
+        // A log has an entry or is being deleted, never both.
         let mut records: BTreeMap<LogId, JournalRecord> = entries.chain(retiring).collect();
         let rest = records.keys().nth(logs).copied();
         let left = rest.map(|rest| records.split_off(&rest));
@@ -276,8 +275,8 @@ impl Register {
         }
     }
 
-    /// Sends the list of nodes to all nodes if it changed, otherwise to the joining one. A message
-    /// replaces an address only if it names the current version: it may be late.
+    /// Sends the list of nodes to all nodes if it changed, otherwise to the joining node. A message
+    /// changes a known address only if it names that address's version: it may be late.
     fn join(&mut self, joining: NodeAddress, replaces: Option<u64>, out: &mut Vec<RoleEffect>) {
         let NodeAddress { node, address } = joining;
         if self.has_partings {
@@ -329,14 +328,14 @@ impl Register {
             Some(parting) => drop(partings.insert(node, parting)),
             None => drop(partings.remove(&node)),
         }
-        // A removed node may still run.
+        // Removed nodes too, since they may still run.
         self.unnotified = self.nodes.keys().copied().collect();
         self.change(JournalRecord::Partings { partings: parting::listed(&partings) }, out);
         self.retire_at = now;
         Ok(())
     }
 
-    /// Retransmitted until the node confirms.
+    /// `remind` retransmits it until the node confirms.
     fn tell_partings(&mut self, node: NodeId, out: &mut Vec<RoleEffect>) {
         let message = Message::Partings { partings: parting::listed(&self.partings) };
         self.gate.confirm(Address::Node(node, Endpoint::Node), message, out);
@@ -384,7 +383,7 @@ impl Register {
         }
     }
 
-    /// A retransmitted question gets the same answer.
+    /// A retransmitted request gets the same answer.
     fn create(
         &mut self,
         request: u64,
@@ -427,7 +426,8 @@ impl Register {
         }
     }
 
-    /// May be lost: the receiver asks before it trims.
+    /// Sends changed limits to the controller that applies them. The message may be lost: the
+    /// controller reads the register before it trims.
     fn tell_limits(&mut self, log: LogId, out: &mut Vec<RoleEffect>) {
         let Some(entry) = self.entries.get(&log) else { return };
         if let Some(node) = catalog::retained_by(entry) {
@@ -436,7 +436,8 @@ impl Register {
         }
     }
 
-    /// A view change under way starts over from this entry.
+    /// A view change under way fails to register, since the version grows, and starts over from
+    /// this entry.
     fn end_session(
         &mut self,
         asker: Address,
@@ -454,7 +455,8 @@ impl Register {
         self.gate.confirm(asker, answer, out);
     }
 
-    /// Without a view no replica can report. If this is lost, the next lookup repeats it.
+    /// Asks this node's controller for a view: without one, no replica can report the need. If the
+    /// message is lost, the next lookup repeats it.
     fn call_controller(&mut self, log: LogId, out: &mut Vec<RoleEffect>) {
         let controller = Address::Node(self.me, Endpoint::Controller);
         self.gate.confirm(controller, Message::Get { log }, out);
@@ -503,7 +505,8 @@ impl Register {
         }
         self.retire_at = now + RETIRE_EVERY;
         self.unnotified.clone().into_iter().for_each(|node| self.tell_partings(node, out));
-        // If this is lost, a running node joins again, and receives it then.
+        // Removed nodes were notified once. If that message is lost, a node that still runs joins
+        // again and receives it then.
         let removed: BTreeSet<NodeId> = parting::removed(&self.partings).collect();
         self.unnotified.retain(|node| !removed.contains(node));
         for (log, nodes) in &self.retiring {
@@ -587,7 +590,6 @@ mod tests {
         JournalRecord::Created { entry, request }
     }
 
-    /// A random next record, if it is valid.
     fn draw(register: &Register, random: &mut impl FnMut(u64) -> u64, request: u64) -> Option<JournalRecord> {
         let any = random(register.entries.len().max(1) as u64) as usize;
         match random(6) {

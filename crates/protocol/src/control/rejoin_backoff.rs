@@ -2,7 +2,8 @@
 //! not join before.
 //!
 //! An absent member returns at once. Its pause doubles when a view excludes it soon after its
-//! return, or comes without it although it could return. Failures of others do not lengthen it.
+//! return, or a new view excludes it although it could return. Failures of others do not lengthen
+//! it.
 //!
 //! An operator's change of shards is tried once without a pause, and lengthens none. If nodes of a
 //! shard do not answer, the change waits like a returning member.
@@ -15,13 +16,11 @@ use seriatim_model::{Address, LogEntry, NodeId, ShardId, Time, View, ViewNumber,
 use super::members::{left_out, named};
 use super::shard_set;
 
-/// A grown view that lasts longer lets the next grow at once.
+/// Once a view has lasted this much longer than the pause, the pause is the shortest again.
 const GROWN_WELL: Duration = Duration::from_secs(10);
 /// Shortest and longest pause between views that only grow.
 const GROW_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
-/// The pauses and the tried shard changes.
-///
 /// Pauses grow with short-lived views, not with failed tries, so this is no
 /// [`Backoff`](crate::parts::Backoff).
 #[derive(Clone, Debug)]
@@ -29,7 +28,7 @@ pub(super) struct RejoinBackoff {
     retry_at: Time,
     pause: Duration,
     last: Time,
-    /// Open shards of the last try.
+    /// Open shards of the latest tried change.
     tried: Option<Vec<ShardId>>,
     /// Roles that a view excluded recently.
     returns: BTreeMap<Address, Return>,
@@ -65,13 +64,14 @@ impl Default for RejoinBackoff {
 }
 
 impl RejoinBackoff {
-    /// The earliest return of a role.
+    /// When a view may take back this role.
     pub(super) fn returns_at(&self, role: Address) -> Time {
         let pause_ends_at = if self.retry_at == Time::ZERO { Time::ZERO } else { self.last + GROW_PAUSE.0 };
         self.returns.get(&role).map_or(pause_ends_at, |known| known.at.max(pause_ends_at))
     }
 
-    /// The earliest view that grows otherwise, except for a [new request](Self::is_new_request).
+    /// When a view may grow, unless for a returning member. A [new request](Self::is_new_request)
+    /// need not wait.
     pub(super) fn retry_at(&self) -> Time {
         self.retry_at
     }
@@ -81,7 +81,7 @@ impl RejoinBackoff {
         self.tried.as_deref() != Some(due)
     }
 
-    /// Notes a try; `None`: of the same shards as before.
+    /// Notes that an attempt tries these open shards; `None` keeps the earlier ones.
     pub(super) fn tries(&mut self, due: Option<Vec<ShardId>>) {
         self.tried = due.or(self.tried.take());
     }
@@ -94,7 +94,7 @@ impl RejoinBackoff {
         }
     }
 
-    /// The `able` nodes can take records.
+    /// Notes the entry that follows `before`. The `able` nodes can take records.
     pub(super) fn learned(
         &mut self,
         now: Time,
@@ -174,7 +174,6 @@ mod tests {
     const FIRST: Address = Address::Node(NodeId(1), Endpoint::Sequencer);
     const SECOND: Address = Address::Node(NodeId(2), Endpoint::Sequencer);
 
-    /// Views with two sequencing replicas.
     struct Views {
         backoff: RejoinBackoff,
         entry: LogEntry,

@@ -30,7 +30,7 @@ use crate::mutation::{Mutation, Options};
 use crate::roles::RoleEffect;
 use crate::shard::{self, Retain, Survey, Surveyed};
 
-/// Rounds per configured age, at least.
+/// Least number of rounds within the configured age.
 const PARTS_OF_AN_AGE: u64 = 8;
 
 /// A trim to a limit.
@@ -46,7 +46,7 @@ pub struct Trimmed {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Retaining {
-    /// Milliseconds since 1970.
+    /// Wall-clock time in milliseconds since 1970; `None` if unknown.
     wall: Option<u64>,
     reign: Option<Reign>,
     trimmed: Option<Trimmed>,
@@ -56,7 +56,7 @@ pub(super) struct Retaining {
 #[derive(Clone, Debug)]
 struct Reign {
     entry: LogEntry,
-    /// Whether the register confirmed it in this round.
+    /// Whether the register confirmed the view in this round.
     is_confirmed: bool,
     /// `None` before the first complete round.
     clock: Option<LogClock>,
@@ -67,9 +67,8 @@ struct Reign {
     /// Trim point and stable bound of the last round.
     trim: Position,
     stable: Position,
-    /// Whether a round is under way.
     is_asking: bool,
-    /// Next action, and the pause between idle rounds.
+    /// When to begin a round or to retransmit, and the pause before the next round.
     at: Time,
     pause: Duration,
 }
@@ -88,7 +87,7 @@ impl Retaining {
         self.wall.and(self.reign.as_ref()).map(|reign| reign.at)
     }
 
-    /// `None` if the log is gone.
+    /// Notes the latest entry; `None` if the log is gone.
     pub(super) fn learn(&mut self, now: Time, node: NodeId, entry: Option<&LogEntry>, options: Options) {
         let view = entry.and_then(|entry| entry.view.as_ref());
         let leads = view.is_some_and(|view| view.leader == node);
@@ -250,7 +249,7 @@ impl Reign {
         trimmed
     }
 
-    /// A view's first round continues from the latest time that a replica knows.
+    /// The log's time. A view's first round continues from the latest time that a replica knows.
     fn time(
         &mut self,
         now: Time,
@@ -271,7 +270,7 @@ impl Reign {
                     answer.times.iter().for_each(|times| self.times.merge(times));
                     self.times.reaches(answer.time_ms);
                 }
-                // Abandoned positions may get other records.
+                // Positions above the stable bounds may get other records.
                 let known = answers.values().map(|answer| answer.stable).max().unwrap_or_default();
                 self.times.forget_above(known);
                 let latest = Some(self.times.time_ms()).filter(|time| *time > 0);
@@ -424,7 +423,7 @@ mod tests {
         told.collect()
     }
 
-    /// Both replicas answer.
+    /// Runs a round in which both replicas answer.
     fn round(
         retaining: &mut Retaining,
         now: Time,
@@ -503,7 +502,6 @@ mod tests {
         let mut out = vec![];
         retaining.go_on(at(10_000), REGISTER, Options::default(), &mut out);
         assert!(out.is_empty() && retaining.deadline().is_none());
-        // Nor does a former leader's.
         let mut retaining = led_by(ME);
         let mut newer = entry(NodeId(2));
         newer.view.as_mut().expect("it has one").number = ViewNumber(4);

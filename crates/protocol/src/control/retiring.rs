@@ -1,9 +1,10 @@
 //! Shards that a view excludes, since their complete replicas have been silent for a while (SpecLog
 //! §4.9).
 //!
-//! Other shards keep their positions. A retired shard has none beyond its last view's cuts: the
-//! closing cut leaves its turns empty. Its nodes get a new shard. When its replicas are back, they
-//! learn missed cuts from the ordering layer, and serve its records.
+//! Other shards keep their positions. A retired shard gets no positions beyond the cuts of its last
+//! view: the closing cut, which ends that view, leaves the shard's turns empty. The shard's nodes
+//! get a new shard. When the retired replicas are back, they learn missed cuts from the ordering
+//! layer, and serve its records.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -23,7 +24,7 @@ impl Attempt {
     }
 
     /// Selects shards to retire, if the ordering permits it and another open shard remains. Returns
-    /// whether it is too early.
+    /// whether the attempt must wait longer for that.
     pub(super) fn retires_later(&mut self, now: Time, liveness: Liveness<'_>, options: Options) -> bool {
         self.retiring.clear();
         let config = &self.entry().config;
@@ -68,7 +69,7 @@ impl Attempt {
         since?.into_iter().max()
     }
 
-    /// Newly retired shards end where the flush begins.
+    /// The new view's retired shards. Newly retired ones end where the flush begins.
     pub(super) fn retired(&self, flushed: Option<FlushRange>, liveness: Liveness<'_>) -> Vec<RetiredShard> {
         let Some(old) = self.evidence.old_view() else { return vec![] };
         let until = flushed.unwrap_or_else(|| self.handover.range(&self.evidence)).first();

@@ -1,7 +1,7 @@
 //! Nodes with full disks: a view excludes them while others suffice.
 //!
-//! Such a node answers and serves reads, but takes no records. A view that needs it names it, and
-//! the controller accepts that.
+//! Such a node answers and serves reads, but takes no records. A view that needs such a node names
+//! it, and the controller accepts that.
 
 use std::collections::BTreeSet;
 

@@ -34,7 +34,7 @@ impl Attempt {
     }
 
     /// Whether the answers suffice: a complete replica answered, and there are enough replicas or
-    /// spares. Silent replicas may be mute on live nodes.
+    /// spares. Other replicas may stay silent although their nodes answer.
     pub(super) fn needs_no_more(&self, shard: ShardId, liveness: Liveness<'_>) -> bool {
         let selected = self.select(shard, liveness);
         let is_held = self.evidence.is_fresh(shard) || self.evidence.is_complete(shard, selected.first());
@@ -44,9 +44,9 @@ impl Attempt {
     }
 
     /// The replicas of a shard in the new view. Complete ones come first, former members before
-    /// assigned nodes; without complete ones, those with the most records together. A suspected
-    /// replica is taken only if no other holds everything; one with a full disk also if the others
-    /// are too few.
+    /// assigned nodes. If none is complete, the first replicas together hold the most records. A
+    /// replica on a suspected node is selected only if no other holds everything; a replica on a
+    /// full disk also if the others are too few.
     pub(super) fn select(&self, shard: ShardId, liveness: Liveness<'_>) -> Vec<Member> {
         let assigned = &self.entry().shards[shard.0 as usize];
         let old: Vec<Member> = self.evidence.old_replicas(shard).collect();
@@ -78,7 +78,8 @@ impl Attempt {
         let ranked = if all_is_held { ranked } else { self.most_held_first(ranked, liveness) };
         let mut ranked: Vec<Member> = ranked.into_iter().map(|(member, _)| member).collect();
         if let Some((_, others)) = ranked.split_first_mut() {
-            // The others copy from the first, so an incomplete replica is better than a full disk.
+            // The others copy from the first, so an incomplete replica is better than one on a full
+            // disk.
             others.sort_by_key(|member| liveness.full.contains(&member.node));
         }
         let ranked = self.enough(shard, ranked, liveness);
@@ -91,8 +92,8 @@ impl Attempt {
         ranked.into_iter().enumerate().filter(takes_part).map(|(_, member)| member).collect()
     }
 
-    /// The first replicas up to the configured number. Leaving nodes come on top, until enough
-    /// staying ones hold everything.
+    /// The first of the `ranked` replicas, up to the configured number; and further draining ones,
+    /// until enough staying ones hold everything.
     fn enough(&self, shard: ShardId, ranked: Vec<Member>, liveness: Liveness<'_>) -> Vec<Member> {
         let wanted = self.entry().config.replicas as usize;
         let parts = |member: &&Member| liveness.parts(member.node);
@@ -200,7 +201,7 @@ impl Attempt {
                 need(liveness, nodes, &format!("replica of shard {shard}"), answered)?;
             }
             let held = replicas.iter().filter_map(|member| self.evidence.held(shard, member.node));
-            // Records above the stable bound that only shard replicas hold are lost too.
+            // If only shard replicas hold records, those above the stable bound may be lost too.
             loss.tail |= !seals;
             let missing = held.map(|held| self.handover.missing(&self.evidence, held));
             loss.add_shard((shard, *begins, certain), is_complete, missing, &self.entry().history);
@@ -208,14 +209,14 @@ impl Attempt {
         Ok((!loss.what.is_empty()).then_some(loss))
     }
 
-    /// The assigned nodes after this view. An absent node keeps its place until another holds
-    /// everything.
+    /// The assigned nodes after this view. An absent node keeps its place until another node holds
+    /// all records.
     pub(super) fn assignment(&self, members: &ShardMembers, liveness: Liveness<'_>) -> Vec<NodeId> {
         let before = &self.entry().shards[members.shard.0 as usize];
         let is_whole =
             |member| self.evidence.is_complete(members.shard, Some(member)) || self.goal.drains_early;
         if !members.replicas.iter().all(is_whole) {
-            // Records on a leaving node may still be needed.
+            // A draining member's records may still be needed.
             let old = self.evidence.old_replicas(members.shard).map(|member| member.node);
             let needed = old.filter(|node| liveness.parts(*node) && !before.contains(node));
             return before.iter().copied().chain(needed).collect();
@@ -239,7 +240,7 @@ fn can_hold(members: &[Member], liveness: Liveness<'_>) -> usize {
     members.iter().filter(|member| liveness.can_hold(member.node)).count()
 }
 
-/// Fails if one of the useful `nodes` is silent.
+/// Fails if one of `nodes` is silent, since it may hold the needed data.
 pub(super) fn need(
     liveness: Liveness<'_>,
     nodes: impl Iterator<Item = NodeId>,

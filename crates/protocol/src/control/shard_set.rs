@@ -18,7 +18,7 @@ pub(super) fn is_retired(entry: &LogEntry, shard: ShardId) -> bool {
     entry.view.as_ref().is_some_and(|view| view.retired(shard).is_some())
 }
 
-/// Includes leaving shards, but not retired ones.
+/// The shards of the next view: leaving ones too, but no retired ones.
 pub(super) fn shards(entry: &LogEntry) -> impl Iterator<Item = ShardId> {
     let numbered = (0..).map(ShardId).zip(&entry.shards);
     let here = numbered.filter(|(shard, nodes)| !nodes.is_empty() && !is_retired(entry, *shard));

@@ -1,8 +1,8 @@
 //! A register that was set back to an older state.
 //!
-//! A sound register never grants a claim above view V beside a view older than V: that claim would
-//! have prevented V's registration. So a controller that knows V detects the fault. A view formed
-//! nevertheless would replace acknowledged records.
+//! Suppose that a controller knows registered view V, and the register grants a claim above V while
+//! it names an older view. In a sound register this claim would have prevented V's registration. So
+//! the register was set back, and a further view would replace acknowledged records.
 
 use seriatim_model::{NodeId, Time, ViewNumber, limits};
 
@@ -14,15 +14,15 @@ pub(super) struct Known {
     view: ViewNumber,
     /// The node that reported it.
     node: NodeId,
-    /// Since when the register has known less.
+    /// Since when the register has named an older view.
     behind_since: Option<Time>,
 }
 
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// It names the latest known view.
+    /// The register names the latest known view.
     Sound,
-    /// It is older; it may only be late.
+    /// The register names an older view; the answer may only be late.
     Doubtful,
     Behind(Blocked),
 }
@@ -48,7 +48,7 @@ impl Known {
         }
     }
 
-    /// Notes proof of a register that is behind.
+    /// Notes that a role proved the register to be behind.
     pub(super) fn prove(&mut self, now: Time, registered: ViewNumber) -> Blocked {
         self.behind_since.get_or_insert(now);
         self.blocked(registered)

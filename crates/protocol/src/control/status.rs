@@ -94,7 +94,7 @@ mod tests {
         Some(shard::Message::StatusIs { request: 1, view, stable, trim }.into())
     }
 
-    /// Answers in the order of the questions.
+    /// The status by these answers, in the order of the questions.
     fn told(answers: [Option<Message>; 4]) -> Status {
         let view = view();
         let asked: Vec<Address> = Status::questions(&view, 1).map(|(to, _)| to).collect();

@@ -11,7 +11,7 @@ use super::poll::{ASK_AGAIN, Answers, Poll};
 use crate::roles;
 use crate::shard::{self, Survey, Surveyed};
 
-/// Asks all shard replicas, in a [`Poll`].
+/// A survey's questions to all shard replicas, for a [`Poll`].
 pub fn questions(view: &View, survey: Survey) -> impl Iterator<Item = (Address, roles::Message)> {
     let replicas = view.shards.iter().flat_map(|members| {
         let shard = Endpoint::Shard(members.shard);
@@ -35,7 +35,7 @@ pub fn surveyed(answer: roles::Message) -> Option<Surveyed> {
 /// Ends with an answer, or when the log is gone. To stop it, the caller drops the machine.
 #[derive(Debug)]
 pub struct TimeSearch {
-    /// Hosts the register.
+    /// The node that hosts the register.
     control: NodeId,
     log: (LogId, String),
     wall_ms: u64,
@@ -112,7 +112,7 @@ impl TimeSearch {
             // Another log of that name.
             return self.end(None, out);
         }
-        // Waits for a view and asks again.
+        // Without a view, the timer asks again.
         let Some(view) = entry.view else { return };
         let survey = Survey { request: self.request, times: true, usage: false };
         self.phase = Phase::Polls(Poll::new(now, questions(&view, survey)));
@@ -139,7 +139,7 @@ impl TimeSearch {
         }
     }
 
-    /// At least the trim point; `None` if no replica answered.
+    /// The position that the answers show, at least the trim point; `None` if no replica answered.
     fn judge(&self, answers: Answers) -> Option<Position> {
         let answers: Vec<Surveyed> = answers.into_values().flatten().filter_map(surveyed).collect();
         let first = answers.iter().map(|answer| answer.trim).max()?;

@@ -36,7 +36,6 @@ impl Timings {
         self.last.insert(0, ("notice", self.noticed));
     }
 
-    /// From the first step to the last.
     pub(super) fn took(&self) -> Option<Duration> {
         let ((_, first), (_, last)) = (self.last.first()?, self.last.last()?);
         Some(last.since(*first))

@@ -10,7 +10,7 @@ const REMEMBERED_FOR: Duration = Duration::from_secs(1);
 /// Initial wait: a new client must first connect to the replicas.
 const AT_FIRST: Duration = Duration::from_millis(100);
 
-/// Allowed slowdown of a record on a busy machine.
+/// Factor by which a busy machine may slow a record.
 const HICCUP: u32 = 4;
 
 /// `HICCUP` times the time that the slowest recent record took to the head of its chain.

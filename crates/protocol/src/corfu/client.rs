@@ -35,7 +35,8 @@ pub struct LogClient {
     pub(super) log: KnownLog,
     pub(super) session: Option<SessionId>,
     sessions_opened: u64,
-    /// Awaits the tail for the session's id, or the ends of earlier sessions.
+    /// Whether the client waits to open its session, for the tail or for the ends of earlier
+    /// sessions.
     pub(super) is_opening: bool,
     /// Position of the session's last record known in the log, or the start of its first view.
     pub(super) since: Position,
@@ -53,11 +54,10 @@ pub struct LogClient {
     pub(super) is_recovering: bool,
     pub(super) placed: BTreeMap<Position, u64>,
     pub(super) writes: Writes,
-    /// Its window counts records that have not reached a head.
+    /// The conversation with the sequencer. Its window counts records that have not reached a head.
     pub(super) sequencer: Conversation,
-    /// Records that have not reached a head.
     pub(super) in_flight_to_head: InFlightToHead,
-    /// The sequencer's wait for a granted record at the head.
+    /// How long the sequencer should wait for a granted position's record to reach the head.
     pub(super) fill_timeout: AdaptiveTimeout,
     pub(super) tails: Tails<Answers>,
     pub(super) earlier: Earlier,
@@ -84,19 +84,20 @@ pub(super) struct Pending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Nowhere,
-    /// `hops` replicas of the chain have it.
+    /// `hops` replicas of the chain have the record.
     At {
         position: Position,
         hops: usize,
-        /// Whether any replica may have it.
+        /// Whether any replica may have the record.
         sent: bool,
     },
-    /// In flight when its view ended: asks the replicas in turn; `tries` could not tell.
+    /// The record was in flight when its view ended: the client asks the replicas in turn, and
+    /// `tries` of them could not tell.
     Asked {
         position: Position,
         tries: usize,
     },
-    /// Another record is at its position.
+    /// Another record is at the append's position.
     Overtaken,
 }
 
@@ -232,7 +233,8 @@ impl LogClient {
         client
     }
 
-    /// The open session and its next number; while an earlier run's appends are repeated, theirs.
+    /// The open session and its next number. While the application repeats an earlier run's
+    /// appends: that run's session and next number.
     #[must_use]
     pub fn session(&self) -> Option<(SessionId, u64)> {
         self.session.map(|session| self.earlier.past.next().unwrap_or((session, self.end())))
@@ -416,7 +418,7 @@ impl LogClient {
         self.tails.enter_view();
         self.earlier.enter_view(self.log.entry());
         if is_gone {
-            // Trimmed, and its shard has left: no replica knows the record there.
+            // The position is trimmed, and its shard has left: no replica knows the record there.
             self.session_lost(out);
         }
         self.give_up_positions();
@@ -476,7 +478,7 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// Once all is completed, no write is in flight.
+    /// Ends the session once all appends are completed: then no write is in flight.
     fn end_session(&mut self, out: &mut Out) {
         let is_drained = self.in_flight() == 0 && self.earlier.resuming.is_none();
         while let Some(token) = self.askers.take_end(is_drained) {
@@ -559,7 +561,6 @@ impl LogClient {
         self.sequencer.slows(now, jitter);
     }
 
-    /// Repeats the requests from this number on.
     fn ask_again_from(&mut self, number: u64) {
         while self.asked > number {
             self.asked -= 1;
@@ -577,7 +578,7 @@ impl LogClient {
         self.forget_session();
     }
 
-    /// The view in which answers count; `None` once over.
+    /// The view in which answers count; `None` once it is over.
     fn view_in_force(&self) -> Option<ViewNumber> {
         (!self.is_over).then(|| self.log.view_number())
     }

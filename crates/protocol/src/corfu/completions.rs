@@ -23,18 +23,17 @@ impl LogClient {
         self.release();
     }
 
-    /// Drops completed appends.
     fn release(&mut self) {
         while self.pending.front().is_some_and(|pending| pending.completed) {
             self.pending.pop_front();
             self.base += 1;
         }
-        // The session's end may wait for this.
+        // The end of the session may wait until no append is pending.
         self.work_is_due |= self.pending.is_empty();
     }
 
-    /// Another record is at its position. It may get a new one, unless a later append is in the
-    /// log.
+    /// Another record is at the append's position. The append may get a new one, unless a later
+    /// append is in the log.
     pub(super) fn overtaken(&mut self, now: Time, number: u64, position: Position) {
         self.placed.remove(&position);
         let Some(pending) = self.numbered(number) else { return };
@@ -47,7 +46,7 @@ impl LogClient {
     }
 
     /// Requests no positions until the outcome of all sent writes is known. Appends after the last
-    /// sent one abandon theirs.
+    /// sent one abandon their positions.
     pub(super) fn give_up_positions(&mut self) {
         if !self.is_recovering {
             self.is_recovering = true;

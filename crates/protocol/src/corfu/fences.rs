@@ -6,13 +6,13 @@ use seriatim_model::{Position, SessionId};
 
 use crate::control::EndedSessions;
 
-/// Sessions that ended before the view, by the register, and those that clients closed in it. A
+/// Sessions that the register ended before the view, and sessions that clients closed in it. A
 /// closed session stays closed in this view; it ends only in the register.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fences {
     /// Bound above every position ever granted to the session.
     closed: BTreeMap<SessionId, Position>,
-    /// An unknown session whose last append is below may be a forgotten one.
+    /// An unknown session whose last append is below this may be a forgotten one.
     floor: Position,
 }
 
@@ -37,8 +37,8 @@ impl Fences {
         self.closed.contains_key(&session)
     }
 
-    /// Beyond `most` sessions, forgets the one with the lowest bound. Returns the bound of the
-    /// session's grants.
+    /// Closes a session. Beyond `most` sessions, forgets the one with the lowest bound. Returns the
+    /// bound of the session's grants.
     pub(super) fn close(&mut self, session: SessionId, next: Position, most: usize) -> Position {
         let below = *self.closed.entry(session).or_insert(next);
         while self.closed.len() > most.max(1) {

@@ -15,9 +15,8 @@ use crate::parts::Backoff;
 
 /// Number of grants checked for questions and answers, the oldest first.
 const MOST_LOOKED_AT: usize = 1024;
-/// Time for a client to return over a new connection, unless its records need less.
+/// Time for a client to return over a new connection, unless its `fill_timeout` is shorter.
 const COME_BACK_WITHIN: Duration = Duration::from_millis(40);
-/// Longest pause between questions to a silent client.
 const ASK_MOST: Duration = Duration::from_secs(1);
 
 /// Granted positions not known to be written.
@@ -46,21 +45,20 @@ struct Grant {
 
 #[derive(Clone, Copy, Debug)]
 struct Holder {
-    /// Last known address.
+    /// The client's last known address.
     from: Address,
     grants: usize,
-    /// The client has abandoned earlier takes.
+    /// The client has abandoned takes below this.
     take: u64,
-    /// Time that its records may need.
+    /// Time that the client's records may need to reach a head.
     fill_timeout: Duration,
-    /// When its connection closed, unless it returned.
+    /// When the client's connection closed, unless it returned.
     closed_at: Option<Time>,
-    /// Time of the first unanswered question.
+    /// Time of the first question that the client has not answered.
     asked_at: Option<Time>,
     asks: Backoff,
 }
 
-/// The receiving client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct To {
     pub(super) session: SessionId,
@@ -68,7 +66,6 @@ pub(super) struct To {
     pub(super) from: Address,
 }
 
-/// Asks a client whether it still writes these positions.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) to: Address,
@@ -78,7 +75,7 @@ pub(super) struct Question {
 }
 
 impl Holder {
-    /// Its answers may queue behind its records.
+    /// Whether the client is gone. Its answers may queue behind its records.
     fn is_gone(&self, now: Time, silence: Duration) -> bool {
         self.closed_at.is_some_and(|at| now >= at + self.fill_timeout.min(COME_BACK_WITHIN))
             || self.asked_at.is_some_and(|at| now >= at + silence.max(self.fill_timeout))
@@ -103,7 +100,6 @@ impl Grants {
         self.holders.clear();
     }
 
-    /// When the first grant is late.
     pub(super) fn due(&self) -> Option<Time> {
         self.given.front().map(|grant| grant.due)
     }
@@ -266,7 +262,7 @@ impl Grants {
         questions
     }
 
-    /// Whether the client presumably still writes these.
+    /// Whether the client presumably still writes the granted positions.
     fn is_held(&self, now: Time, grant: &Grant) -> bool {
         grant.to.is_some_and(|(session, take)| {
             let holder = self.holders.get(&session);

@@ -26,7 +26,7 @@ impl LogClient {
             return false;
         }
         let Some(number) = self.placed.get(&position) else {
-            // Its grant may be in flight.
+            // The position's grant may be in flight.
             return take == self.take && !self.is_recovering && self.granted < self.end();
         };
         let place = self.pending[(number - self.base) as usize].place;

@@ -48,11 +48,11 @@ pub enum Message {
     Closed {
         view: ViewNumber,
         session: SessionId,
-        /// Bound above every position ever granted to it.
+        /// Bound above every position ever granted to the session.
         below: Position,
     },
-    /// Sequencer to client: another run continues this session, or may do so: the sequencer has
-    /// forgotten.
+    /// Sequencer to client: another run continues this session, or may do so, since the sequencer
+    /// has forgotten the session.
     Expired { view: ViewNumber, session: SessionId },
     /// Sequencer to client: asks whether the client still writes these late positions. Reply:
     /// `Writing`.
@@ -61,8 +61,8 @@ pub enum Message {
     Writing {
         view: ViewNumber,
         session: SessionId,
-        /// Positions that it abandons, or whose heads already have the record: shards may complete
-        /// these.
+        /// Positions that the client abandons, or whose heads already have its record: shards may
+        /// complete these.
         left: Vec<Span>,
     },
 }

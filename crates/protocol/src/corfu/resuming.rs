@@ -41,13 +41,12 @@ pub(super) struct Earlier {
     stage: Stage,
     /// Sessions whose end is registered.
     ended: EndedSessions,
-    /// The session being ended has nothing below.
+    /// The session being ended has no record below this.
     lowest: Position,
     /// Sessions with completed searches.
     searched: Vec<SessionId>,
-    /// Records of earlier runs that are appended again.
+    /// Positions of earlier runs' records that this run appends again.
     places: BTreeMap<RecordId, Position>,
-    /// The repeated appends.
     pub(super) past: Past,
 }
 
@@ -61,7 +60,7 @@ pub(super) enum Outcome {
     Due,
     /// All have ended: this run appends.
     Ended,
-    /// No replica can tell their outcome.
+    /// No replica can tell the outcome of earlier appends.
     Lost,
 }
 
@@ -94,7 +93,6 @@ impl Earlier {
         }
     }
 
-    /// When to repeat the question.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.resuming.as_ref().and_then(Resuming::deadline)
     }
@@ -132,7 +130,6 @@ impl Earlier {
         }
     }
 
-    /// Sends the stage's question.
     fn say(&mut self, log: &KnownLog, config: &LogClientConfig, out: &mut Out) -> Outcome {
         let Some(view) = log.view() else { return Outcome::Waits };
         let Some(session) = self.resuming.as_ref().and_then(Resuming::closing) else { return Outcome::Waits };
@@ -156,7 +153,7 @@ impl Earlier {
         Outcome::Waits
     }
 
-    /// The sequencer has closed a session; all its grants are below.
+    /// The sequencer has closed a session; all positions granted to it are below `below`.
     pub(super) fn closed(&mut self, session: SessionId, below: Position, batch: usize) -> Outcome {
         let Some(resuming) = &mut self.resuming else { return Outcome::Waits };
         if !matches!(self.stage, Stage::Close) || resuming.closing() != Some(session) {
@@ -168,7 +165,6 @@ impl Earlier {
         Outcome::Due
     }
 
-    /// A replica reports a session's records.
     pub(super) fn sought(
         &mut self,
         now: Time,
@@ -210,7 +206,6 @@ impl Earlier {
         }
     }
 
-    /// The search is complete.
     fn search_ends(&mut self, options: Options) -> Outcome {
         let Some(resuming) = &mut self.resuming else { return Outcome::Waits };
         let (stage, successor) = (std::mem::take(&mut self.stage), resuming.successor());
@@ -246,7 +241,7 @@ impl Earlier {
             resuming.hurry();
             Outcome::Due
         } else if *since < entry.ended.floor {
-            // It may have ended before, and been forgotten.
+            // The session may have ended before, and been forgotten.
             Outcome::Lost
         } else {
             Outcome::Waits
@@ -264,9 +259,8 @@ impl Earlier {
 
 pub(super) struct Sought<'a> {
     pub(super) replica: (NodeId, ShardId),
-    /// The reported range.
     pub(super) span: (Position, Position),
-    /// The replica has nothing below.
+    /// The replica has no records below this.
     pub(super) trim: Position,
     pub(super) found: &'a [(Position, RecordId)],
 }

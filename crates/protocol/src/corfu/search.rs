@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::{NodeId, Position, RecordId, SessionId, ShardId, View, limits};
 
-/// Length of a piece, in full batches.
+/// Length of a piece of the search, in full batches.
 const BATCHES: u64 = 8;
 
 /// Rounds in which no replica of a shard can tell, before the search fails: a replica may be
@@ -19,19 +19,18 @@ pub(super) struct Search {
     session: SessionId,
     /// Lowest wanted number.
     wanted: u64,
-    /// No record of the session is below.
+    /// No record of the session is below this.
     lowest: Position,
-    /// All records of the session are below.
+    /// All records of the session are below this.
     below: Position,
-    /// The current piece.
     piece: (Position, Position),
     most: u64,
     /// Shards with unanswered parts of the piece.
     shards: BTreeMap<ShardId, Asked>,
     found: BTreeMap<u64, Position>,
-    /// The session's last record.
+    /// Number and position of the session's last record.
     last: Option<(u64, Position)>,
-    /// The last record with a number below `wanted`.
+    /// Position of the last record with a number below `wanted`.
     passed: Option<Position>,
     /// Highest trim point of any shard. Below it, other shards' records prove nothing about that
     /// shard.
@@ -41,9 +40,9 @@ pub(super) struct Search {
 #[derive(Clone, Debug)]
 struct Asked {
     next: Position,
-    /// The replica to ask.
+    /// Index of the replica to ask.
     turn: usize,
-    /// Replicas that could not tell in this round; earlier rounds.
+    /// Replicas that could not tell in this round, and the number of earlier rounds.
     refused: BTreeSet<NodeId>,
     rounds: u32,
 }
@@ -60,9 +59,7 @@ pub(super) struct Question {
 pub(super) enum Progress {
     /// Not an answer to a current question.
     None,
-    /// Questions to send.
     Ask(Vec<Question>),
-    /// The search is complete.
     Done,
     /// No replica of a shard can tell.
     Lost,
@@ -104,7 +101,6 @@ impl Search {
         self.session
     }
 
-    /// Every record is below.
     pub(super) fn below(&self) -> Position {
         self.below
     }
@@ -118,7 +114,6 @@ impl Search {
         self.passed.is_some_and(|position| position >= self.trim)
     }
 
-    /// Starts the next piece.
     pub(super) fn go_on(&mut self, view: &View) -> Progress {
         let (end, lowest) = (self.piece.0, self.lowest.max(self.trim));
         if self.is_passed() || end <= lowest {
@@ -192,9 +187,9 @@ impl Search {
         if self.shards.is_empty() { self.go_on(view) } else { Progress::Ask(vec![]) }
     }
 
-    /// `None` if a wanted append may have been trimmed. `end`: the session's end, if known
-    /// otherwise. Shards trim one after the other, so records below another's trim point prove
-    /// nothing.
+    /// The result. `None` if a wanted append may have been trimmed. `end`: the session's end, if
+    /// known otherwise. Shards trim one after the other, so records below another's trim point
+    /// prove nothing.
     pub(super) fn findings(mut self, end: Option<u64>) -> Option<Findings> {
         let is_whole = self.is_passed() || self.trim <= self.lowest;
         self.found.retain(|_, position| *position >= self.trim);

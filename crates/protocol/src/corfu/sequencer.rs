@@ -35,9 +35,9 @@ pub struct Sequencer {
     fences: Fences,
     /// Granted positions that may be unwritten.
     grants: Grants,
-    /// Positions below are written or overdue: no client writes there.
+    /// Positions below this are written or overdue: no client writes there.
     overdue: Position,
-    /// Each shard's confirmed written bound.
+    /// Bound of each shard's written positions, as its primary confirmed it.
     written: BTreeMap<ShardId, Position>,
     tell_at: Option<Time>,
     unanswered_since: BTreeMap<ShardId, Time>,
@@ -119,7 +119,6 @@ impl Sequencer {
         }
     }
 
-    /// Number of granted positions that may be unwritten.
     fn unwritten(&self) -> u64 {
         self.next.since(self.written.values().copied().min().unwrap_or(self.next))
     }
@@ -200,13 +199,12 @@ impl Sequencer {
         self.tell_at = Some(self.tell_at.map_or(due, |at| at.min(due)));
     }
 
-    /// Raises the tail to the floor, so that new sessions differ from forgotten ones. In an idle
-    /// log this costs a position.
+    /// Raises the tail to the fences' floor, so that new sessions are opened above forgotten ones.
+    /// In an idle log this costs a position.
     fn rise_to_floor(&mut self, now: Time) {
         self.give(now, self.fences.floor().max(self.next), limits::FILL_AFTER, None);
     }
 
-    /// Records a shard's written bound.
     fn note_written(&mut self, now: Time, from: Address, view: ViewNumber, stable: Position) {
         let (Address::Node(_, Endpoint::Shard(shard)), true) = (from, self.membership.accepts(view)) else {
             return;
@@ -223,7 +221,7 @@ impl Sequencer {
         }
         self.drop_done(now);
         if self.written_furthest() == self.next && self.overdue == self.next {
-            // All is written, but the other shards do not know yet that nothing is missing.
+            // Everything is written, but the other shards do not know yet that nothing is missing.
             self.tell_at = Some(self.tell_at.map_or(now, |at| at.min(now + limits::FILL_AFTER / 10)));
         }
     }
@@ -245,7 +243,6 @@ impl Sequencer {
         }
     }
 
-    /// Drops grants that are written or abandoned.
     fn drop_done(&mut self, now: Time) {
         let Some(view) = &self.membership.view else { return };
         let by_the_clock = self.options.mutates(Mutation::FilledByTheClock);
@@ -294,7 +291,7 @@ impl Sequencer {
         old: ViewNumber,
         out: &mut Vec<RoleEffect>,
     ) {
-        // Without state, it is ready for any view.
+        // The sequencer has no state, so it is ready for any view.
         let staged = Staged { claim, ordered: Position::ZERO, carried: Carried::default() };
         if self.membership.stage(from, old, &staged, out).is_none() {
             return;
@@ -325,7 +322,6 @@ impl Sequencer {
     }
 }
 
-/// Whether all shards confirmed these positions.
 fn is_written(view: &View, written: &BTreeMap<ShardId, Position>, first: Position, end: Position) -> bool {
     let is_behind = |(shard, known): (&ShardId, &Position)| {
         view.placement.first_of(*shard, first.max(*known), end).is_some()
@@ -333,7 +329,7 @@ fn is_written(view: &View, written: &BTreeMap<ShardId, Position>, first: Positio
     !written.iter().any(is_behind)
 }
 
-/// Whether a genuine client may ask this.
+/// Whether one of our clients may send such a request.
 fn is_possible(ungranted: u64, first: u64, count: u64) -> bool {
     let most = limits::MAX_IN_FLIGHT as u64;
     ungranted <= first && count <= most && first + count - ungranted <= 2 * most

@@ -50,7 +50,7 @@ pub(crate) struct Chain {
     reads: BTreeMap<u64, OwnRead>,
     last_read: u64,
     filling: Option<Filling>,
-    /// Timeout of the head's answer.
+    /// Timer of the question to the head.
     fill_timer: Retransmit,
     flushing: Option<Flushing>,
     /// Claim of the last fence since the process started. Each claim decides once what to flush.
@@ -62,7 +62,7 @@ pub(crate) struct Chain {
 
 #[derive(Clone, Debug)]
 pub(super) enum OwnRead {
-    /// Final positions that a client writes.
+    /// A client writes at final positions.
     Check {
         client: Address,
         view: ViewNumber,
@@ -86,7 +86,7 @@ pub(super) enum OwnRead {
 struct Filling {
     /// The next fill starts when everything below is written, or the head times out.
     end: Position,
-    /// Runs in the middle of the chain, with the replicas that lack them.
+    /// Runs sent to the middle of the chain, each with the replicas that lack it.
     runs: Vec<(Run, BTreeSet<NodeId>)>,
 }
 
@@ -106,7 +106,7 @@ enum Stage {
     Reads,
     /// Clients are asked for records for its vacant positions.
     Asks(Vacancy),
-    /// Going to all replicas; ends at this position.
+    /// The part is being written to all replicas; it ends at this position.
     Writes(Position, Vec<Run>),
 }
 
@@ -183,12 +183,11 @@ impl DataPath for Chain {
     }
 
     fn taken_back(&mut self, core: &mut Core, _: Option<Applied>) {
-        // Its own reads may be wrong.
+        // The replica's own reads may be wrong.
         self.reads.clear();
         core.sit_out();
     }
 
-    /// Work under another claim stops.
     fn stopped(&mut self, _: &mut Core, _: &mut Vec<RoleEffect>) {
         self.at.clear();
         self.writes.clear();
@@ -213,21 +212,19 @@ impl DataPath for Chain {
         self.fenced = claim;
     }
 
-    /// The store knows final positions.
+    /// Forgets final positions, which the store knows.
     fn stable_raised(&mut self, core: &mut Core, _: &mut Vec<RoleEffect>) {
         if self.at.first_key_value().is_some_and(|(first, _)| *first < core.stable) {
             self.at = self.at.split_off(&core.stable);
         }
     }
 
-    /// Bound of the positions written here.
     fn written_below(&self, core: &Core) -> Position {
         let Some(view) = core.memory.view.as_ref() else { return core.stable };
         let end = core.end_under(view.number);
         self.first_unwritten((core.shard, &view.placement), (core.stable, end), |_| true)
     }
 
-    /// End of the wait for clients' offers.
     fn deadline(&self, core: &Core) -> Option<Time> {
         match &self.flushing {
             Some(Flushing { stage: Stage::Asks(vacancy), .. }) => {
@@ -306,7 +303,7 @@ impl Chain {
         }
     }
 
-    /// `None` if too many reads are in progress.
+    /// Starts a read. `None` if too many reads are in progress.
     pub(super) fn read_for_client(&mut self, read: OwnRead, most: usize) -> Option<u64> {
         (self.reads.len() < most).then(|| self.read(read))
     }
@@ -351,7 +348,7 @@ impl Chain {
         }
         let named = runs.iter().flat_map(|run| &run.records);
         if named.clone().any(|(_, record)| core.memory.config.is_too_large(record)) {
-            // A foreign client.
+            // Our clients never send too large a record.
             return;
         }
         let (mut fresh, mut written, mut others, mut wanted) = (vec![], vec![], vec![], vec![]);
@@ -370,7 +367,7 @@ impl Chain {
                     continue;
                 }
                 if !owns(core, position) {
-                    // Another shard's.
+                    // The position is another shard's.
                     continue;
                 }
                 written.push(position);
@@ -434,7 +431,8 @@ impl Chain {
         }
     }
 
-    /// Primary: all replicas have what is written here without a gap.
+    /// Primary: raises the stable bound to the first unwritten position. All replicas have the
+    /// records below.
     fn advance_written(&mut self, core: &mut Core, out: &mut Vec<RoleEffect>) {
         if !core.is_primary() || !core.is_open() {
             if core.options.mutates(Mutation::ReadFromHead) {
@@ -545,7 +543,7 @@ impl Chain {
         }
     }
 
-    /// Primary: a middle replica has these.
+    /// Primary: a middle replica has these records.
     fn filled_at(
         &mut self,
         core: &mut Core,
@@ -639,7 +637,7 @@ impl Chain {
     ) {
         let mut named = runs.iter().flat_map(|run| &run.records);
         if named.any(|(_, record)| core.memory.config.is_too_large(record)) {
-            // A foreign client.
+            // Our clients never send too large a record.
             return;
         }
         if let Some(Flushing { stage: Stage::Asks(vacancy), .. }) =
@@ -736,7 +734,7 @@ fn checked(
                 written.push(position);
                 others.extend((*found != id).then_some((position, *found)));
             }
-            // Beyond one read: the client repeats these.
+            // Beyond one read: the client asks for these positions again.
             None if position >= upto && upto > Position::ZERO => {}
             None => unreadable.push(position),
         }
@@ -754,7 +752,6 @@ fn span_of(run: &Run) -> Span {
     Span { first: run.first, count: run.records.len() as u64 }
 }
 
-/// The shard's positions in `from..end`.
 pub(super) fn own_positions(
     placement: &Placement,
     shard: ShardId,

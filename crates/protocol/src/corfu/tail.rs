@@ -86,7 +86,7 @@ impl LogClient {
     }
 }
 
-/// The shard whose replicas confirm the view: one that later views need.
+/// The shard whose replicas confirm the view: an open one, which later views need.
 fn witness(view: &View, request: u64) -> ShardId {
     let open = view.open_shards();
     open[request as usize % open.len()]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use seriatim_model::{Position, SessionId, Span};
 
-/// Forgetting a session costs only holes.
+/// The sessions' granted positions. Forgetting a session costs only holes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tokens {
     sessions: BTreeMap<SessionId, Session>,
@@ -18,7 +18,6 @@ struct Session {
     take: u64,
     next: u64,
     spans: VecDeque<Span>,
-    /// Number of positions in `spans`.
     known: u64,
 }
 
@@ -28,7 +27,7 @@ pub(super) enum Answer {
     Given(Vec<Span>, Position),
     /// An earlier request is missing.
     OutOfOrder { expected: u64 },
-    /// Older than the client's current take, or than its knowledge.
+    /// The request is older than the client's current take, or than its knowledge.
     Late,
 }
 
@@ -37,7 +36,6 @@ impl Tokens {
         self.sessions.len()
     }
 
-    /// Whether a session has requested positions.
     pub(super) fn know(&self, session: SessionId) -> bool {
         self.sessions.contains_key(&session)
     }
@@ -46,7 +44,7 @@ impl Tokens {
         self.sessions.remove(&session);
     }
 
-    /// New positions start at `next`.
+    /// Answers a request. New positions start at `next`.
     pub(super) fn give(
         &mut self,
         session: SessionId,

@@ -21,12 +21,11 @@ pub(super) struct Writes {
 #[derive(Clone, Debug)]
 struct Replica {
     pace: Conversation,
-    /// Positions to send.
     due: BTreeSet<Position>,
     /// Sizes of unanswered records.
     sent: BTreeMap<Position, usize>,
     in_flight: usize,
-    /// When it last answered, or something began to wait for it.
+    /// When it last answered, or a record began to wait for it.
     heard_at: Time,
     /// When its connection broke, unless it answered since.
     broken_at: Option<Time>,
@@ -49,7 +48,7 @@ impl Replica {
         (self.heard_at, self.broken_at) = (now, None);
     }
 
-    /// Whether messages presumably do not reach it.
+    /// Whether messages presumably do not reach the replica.
     fn is_cut_off(&self, now: Time, limits: Limits) -> bool {
         let is_broken = self.broken_at.is_some_and(|at| now >= at + limits.missing_connected);
         is_broken || !self.sent.is_empty() && now >= self.heard_at + MISSING_MOST
@@ -123,7 +122,6 @@ impl Writes {
         Self { replicas: view.shards.iter().flat_map(of).collect() }
     }
 
-    /// Bytes that may be in flight to any replica.
     pub(super) fn window(&self) -> usize {
         self.replicas.values().map(|replica| replica.pace.window()).min().unwrap_or(usize::MAX)
     }
@@ -251,7 +249,7 @@ impl LogClient {
         self.end_recovery_if_known(now, out);
     }
 
-    /// Another replica has it: schedules the next, or completes.
+    /// One more replica has the record: schedules the next replica, or completes the append.
     fn passes(&mut self, number: u64, position: Position, hops: usize, out: &mut Out) {
         let Some(view) = self.log.view() else { return };
         let place = Place::At { position, hops, sent: true };
@@ -263,7 +261,7 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// Asks the next replica.
+    /// A replica cannot read these positions: asks the next one.
     pub(super) fn unreadable(&mut self, now: Time, node: NodeId, spans: &[Span], out: &mut Out) {
         let mut is_lost = false;
         for span in spans {
@@ -273,7 +271,7 @@ impl LogClient {
                 let tries = if let Place::Asked { tries, .. } = place { tries + 1 } else { 0 };
                 let place = Place::Asked { position, tries };
                 self.pending[(number - self.base) as usize].place = place;
-                // No replica knows: trimmed or lost.
+                // No replica knows the record: it is trimmed or lost.
                 is_lost |= target(view, &place).is_none();
                 self.writes.make_due(view, position, &place);
                 self.work_is_due = true;
@@ -284,7 +282,7 @@ impl LogClient {
         }
     }
 
-    /// A replica cannot take these now.
+    /// A replica cannot take these records now.
     pub(super) fn later(&mut self, now: Time, node: NodeId, spans: &[Span], disk_full: bool) {
         let jitter = self.jitter.draw();
         let Some(view) = self.log.view() else { return };
@@ -317,7 +315,7 @@ impl LogClient {
         (target(view, &place)?.1 == node).then_some((number, place))
     }
 
-    /// The head has the record: the sequencer must wait at least this long.
+    /// The head has the record. The sequencer must wait at least as long as that took.
     fn head_has(&mut self, now: Time, number: u64) {
         let Some(pending) = self.pending.get((number - self.base) as usize) else { return };
         let asked_at = pending.asked_at;

@@ -27,39 +27,40 @@ use crate::parts::{
 use crate::roles;
 use crate::shard;
 
-/// Least windows of records that a session submits to a shard before it moves. A move waits for
-/// acknowledgements, which costs about one part in `TURN_WINDOWS`.
+/// Number of client windows that a session fills with records at one shard before it moves to
+/// another. A move waits for all acknowledgements, which costs about 1/`TURN_WINDOWS` of the
+/// throughput.
 const TURN_WINDOWS: usize = 8;
 
-/// Least stay at a shard with quotas. These follow a session after a window or two; until then the
-/// old shard pads, and records at the new one wait.
+/// Minimum stay of a session at one shard, in logs with quotas. Quotas follow a moved session after
+/// one or two windows; until then the old shard pads, and records at the new one wait.
 const STAY_IF_QUOTAS: Duration = Duration::from_secs(10);
 
 /// One log, as one client uses it: a session for its appends, and tail requests.
 ///
-/// Invariant: `pending` are the numbers from `base` on. Those in `base..sent` were submitted to
-/// shard `at` in the present view, unless `locate` asks for those on their way when that view
-/// began.
+/// Invariant: `pending` are the appends from number `base` on. Numbers in `base..sent` were
+/// submitted to shard `at` in the present view. While `locate` is set, they were on their way when
+/// that view began.
 #[derive(Clone, Debug)]
 pub struct LogClient {
     pub(super) config: LogClientConfig,
     pub(super) log: KnownLog,
     pub(super) session: Option<SessionId>,
     sessions_opened: u64,
-    /// Waits for the tail, which goes into the session's id, or for the end of earlier runs'
-    /// sessions.
+    /// Whether a new session waits for the tail, which becomes part of its id, or for the end of
+    /// earlier runs' sessions.
     pub(super) is_opening: bool,
     pub(super) askers: SessionWaiters,
     base: u64,
     pub(super) pending: VecDeque<Pending>,
     sent: u64,
-    /// Numbers below it were submitted at some time and may be in the log.
+    /// Numbers below this one were submitted, in this view or before, and may be in the log.
     submitted: u64,
     at: Option<ShardId>,
     came_at: Time,
     /// Bytes of records submitted since the session moved to `at`.
     turn_bytes: usize,
-    /// When to ask the leader again about the records on their way when the view began.
+    /// When to ask the leader again about the records that were on their way when the view began.
     locate: Option<Backoff>,
     /// Bytes of records in `base..sent`.
     in_flight: usize,
@@ -167,8 +168,8 @@ impl LogClient {
         }
     }
 
-    /// The open session and the number of the next append, or those of the earlier run whose
-    /// appends are repeated.
+    /// The open session and the number of its next append. While appends of an earlier run are
+    /// repeated: that run's session and next number.
     #[must_use]
     pub fn session(&self) -> Option<(SessionId, u64)> {
         self.session.map(|session| self.past.next().unwrap_or((session, self.end())))
@@ -186,7 +187,8 @@ impl LogClient {
         self.log.unavailable()
     }
 
-    /// Nodes that have not answered. `Some`: the node has no room; `true`: its disk is full.
+    /// Nodes whose answer the client awaits. `Some`: the node has no room; `Some(true)`: its disk
+    /// is full.
     pub fn waits_for(&self) -> impl Iterator<Item = (NodeId, Option<bool>)> {
         let resumes = self.resuming.is_some() || self.past.in_flight() > 0;
         let view = self.log.view().filter(|_| !self.pending.is_empty() || resumes);
@@ -211,8 +213,8 @@ impl LogClient {
 
     fn submit(&mut self, token: u64, record: Record, spec: AppendSpec, out: &mut Out) {
         self.work_is_due = true;
-        // Appends of an earlier run meet no objection. During a resumption it is unknown which
-        // these are.
+        // Repeated appends of an earlier run are not checked. During a resumption the client does
+        // not know yet which appends these are.
         if self.past.claim(token, true) {
             return;
         }
@@ -263,7 +265,7 @@ impl LogClient {
             }
             sequencing::Message::Rejected { view, why } => {
                 if view < self.log.view_number() {
-                    // The member will know the view soon.
+                    // The member has not entered the client's view yet, but will soon.
                     self.locate.iter_mut().for_each(|asks| asks.due_by(now + LOOKUP_FIRST));
                 }
                 self.log.was_rejected(now, view, why);
@@ -298,7 +300,7 @@ impl LogClient {
                 self.was_refused(now, ids.first, disk_full);
             }
             roles::Message::Shard(shard::Message::Fenced { claim, .. }) => {
-                // The replica has not entered that view yet, or has left it.
+                // The replica has not entered the client's view yet, or has left it.
                 self.sent_below(self.base);
                 self.pace.fenced(now);
                 self.log.was_fenced(now, claim);
@@ -314,7 +316,7 @@ impl LogClient {
         self.pace.refused(now, disk_full, jitter);
     }
 
-    /// Numbers from `end` on must be sent again.
+    /// Notes that numbers from `end` on must be sent again.
     fn sent_below(&mut self, end: u64) {
         let end = end.max(self.base).min(self.sent);
         let again = self.pending.range((end - self.base) as usize..(self.sent - self.base) as usize);
@@ -343,7 +345,7 @@ impl LogClient {
             let id = RecordId { session: ids.session, number };
             let answer = match first {
                 Some(first) => Reply::Appended { id, position: Some(first + (number - ids.first)), again: 0 },
-                // In the log, but its position is no longer remembered.
+                // The record is in the log, but its position is no longer remembered.
                 None => Reply::Failed(Failure::Stale(id)),
             };
             out.push(reply(pending.token, answer));
@@ -361,8 +363,8 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// The leader reports positions. Numbers that an earlier view left undecided are submitted
-    /// again.
+    /// Takes the positions that the leader reports. Submits again the numbers that an earlier view
+    /// left undecided.
     fn located(&mut self, next: u64, places: &[Place], out: &mut Out) {
         let Some(session) = self.session else { return };
         for Place { number, count, position } in places {
@@ -435,7 +437,8 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// Once all appends are completed, no record of the session can still enter the log.
+    /// Ends the session once all appends are completed: then none of its records can still enter
+    /// the log.
     fn end_session(&mut self, out: &mut Out) {
         let is_completed = self.in_flight() == 0 && self.resuming.is_none();
         while let Some(token) = self.askers.take_end(is_completed) {
@@ -463,7 +466,6 @@ impl LogClient {
         resumes_at.or_else(|| (self.sent > self.base).then(|| self.pace.resend_at()))
     }
 
-    /// Submits unsent records, and retransmits after silence.
     fn send_submits(&mut self, now: Time, out: &mut Out) {
         let (Some(session), Some(view)) = (self.session, self.log.view().cloned()) else { return };
         if let Some(asks) = self.locate.as_mut().filter(|asks| asks.is_due(now)) {
@@ -484,7 +486,7 @@ impl LogClient {
         } else if self.pace.times_out(now) {
             self.ask_what_became(session, out);
             self.log.wonder(out);
-            // The first batch makes the primary report missing numbers.
+            // Retransmits only the first batch, which makes the primary report missing numbers.
             let most = self.config.options.limits.batch_bytes;
             self.send_batch(now, session, &view, (self.base..self.sent, most), out);
         }
@@ -509,8 +511,8 @@ impl LogClient {
         !self.stays_on(now) || !is_open || self.pending.front().is_some_and(has_choice)
     }
 
-    /// Submits the first of `numbers` that go to one shard, at most `most` bytes. Returns their
-    /// bytes.
+    /// Submits the first of `numbers`, up to a record for another shard or `most` bytes. Returns
+    /// their bytes. `None`: it submitted nothing.
     fn send_batch(
         &mut self,
         now: Time,

@@ -9,11 +9,11 @@
 //!   |<- Bound ---------------------|    it is in all of their stores
 //! ```
 //!
-//! For each shard it covers the records that all these replicas have, in the order of the local
-//! log, if one of them knows it (`closing/common.rs`). Positions fixed in advance stay
-//! (`closing/content.rs`). Each attempt may hear from other replicas, and so make another closing
-//! cut. Only the closing cut of the claim that becomes a view counts. A claim has only one: a
-//! restarted member makes none for a claim that sealed it before.
+//! For each shard the closing cut covers the records that all these replicas have, in the order of
+//! the local log, if one of them knows that order (`closing/common.rs`). Positions fixed in advance
+//! stay (`closing/content.rs`). Each attempt may hear from other replicas, and so make another
+//! closing cut. Only the closing cut of the claim that becomes a view counts. A claim has only one:
+//! a restarted member makes none for a claim that sealed it before.
 
 mod common;
 mod content;
@@ -42,20 +42,20 @@ const ASK_MOST: Duration = Duration::from_secs(1);
 /// A closing cut under way.
 ///
 /// Invariant: its parts are consecutive from `first` on, and each is pushed after the earlier ones
-/// are on all required replicas. So a store with the last part has all.
+/// are on all required replicas (the survivors). So a store with the last part has all parts.
 #[derive(Clone, Debug)]
 pub(super) struct ClosingCut {
     claim: ViewNumber,
     of: ViewNumber,
-    /// Shards of the next view, and those of them that the ending view had.
+    /// Shards of the next view. `former`: the shards among them that the ending view had, too.
     shards: Vec<ShardMembers>,
     former: Vec<ShardId>,
     first: Position,
-    /// Replicas that answered. `true`: a member of the ending view.
+    /// Replicas that answered `AskRest`. `true`: the replica was a member of the ending view.
     answered: BTreeMap<(ShardId, NodeId), bool>,
     rests: BTreeMap<ShardId, Common>,
     asks: Backoff,
-    /// `None` until all replicas have answered.
+    /// Parts of the cut. `None` until all replicas have answered.
     parts: Option<Parts>,
 }
 
@@ -67,8 +67,8 @@ struct Parts {
 }
 
 impl ClosingCut {
-    /// Asks the replicas of `shards` for their rests of view `of`, which get positions from `first`
-    /// on.
+    /// Asks the replicas of `shards` for their uncovered records of view `of`, which get positions
+    /// from `first` on.
     pub(super) fn new(
         now: Time,
         (claim, of): (ViewNumber, ViewNumber),
@@ -89,7 +89,7 @@ impl ClosingCut {
         self.shards.iter().flat_map(of).filter(|replica| !self.answered.contains_key(replica))
     }
 
-    /// Members of the ending view, which have all covered records of their shard.
+    /// Replicas that were members of the ending view, by shard. They have all covered records.
     fn survivors(&self) -> Vec<(ShardId, Vec<Member>)> {
         let of = |members: &ShardMembers| {
             let survives = |member: &&Member| self.answered.get(&(members.shard, member.node)) == Some(&true);
@@ -107,7 +107,7 @@ impl ClosingCut {
         }
     }
 
-    /// Only a replica's first answer counts: a later one may have more.
+    /// Only a replica's first answer counts: a later answer may contain more records.
     pub(super) fn note_rest(&mut self, replica: (ShardId, NodeId), rest: Option<Rest>) {
         if self.awaited().any(|awaited| awaited == replica) {
             self.answered.insert(replica, rest.is_some());
@@ -115,8 +115,9 @@ impl ClosingCut {
         }
     }
 
-    /// Makes the cut once all replicas have answered, and pushes its next part. `decided`: length
-    /// of a local log that the held cuts decide. `sessions` record the ordered names.
+    /// Makes the cut once all replicas have answered, and pushes its next part. `decided` returns
+    /// the length up to which held cuts decide a shard's local log. `sessions` record the ordered
+    /// names.
     pub(super) fn go_on(
         &mut self,
         now: Time,
@@ -126,8 +127,8 @@ impl ClosingCut {
     ) {
         if self.parts.is_none() && self.awaited().next().is_none() {
             let survivors = self.survivors();
-            // All replicas of this shard are lost, and the loss was accepted. New ones could copy
-            // the closing cut from no replica.
+            // A former shard lost all replicas, and the loss was accepted. New replicas of it could
+            // copy a closing cut from no replica, so the closing cut stays empty.
             let is_lost =
                 |(shard, members): &(ShardId, Vec<Member>)| members.is_empty() && self.former.contains(shard);
             let unsent = match survivors.iter().any(is_lost) {
@@ -157,12 +158,12 @@ impl ClosingCut {
         }
     }
 
-    /// Everything below is on all required replicas.
+    /// Position below which all required replicas hold the cut.
     pub(super) fn bound(&self) -> Position {
         self.parts.as_ref().map_or(self.first, |parts| parts.pusher.bound())
     }
 
-    /// The end, once all required replicas hold the cut.
+    /// End of the cut, once all required replicas hold it.
     pub(super) fn end(&self) -> Option<Position> {
         let parts = self.parts.as_ref()?;
         (parts.unsent.is_empty() && parts.pusher.len() == 0).then_some(parts.end)

@@ -18,10 +18,11 @@ use crate::roles::RoleEffect;
 pub(super) struct Commits {
     view: ViewNumber,
     options: Options,
-    /// End of the last cut.
+    /// End of the last cut made.
     end: Position,
     followers: BTreeMap<NodeId, Follower>,
-    /// End of the cuts durable here; write and end of each later one.
+    /// End of the cuts that are durable on this member. `own_pending`: write and end of each later
+    /// cut.
     own: Position,
     own_pending: VecDeque<(Ticket, Position)>,
     uncommitted: VecDeque<Cut>,
@@ -32,9 +33,9 @@ pub(super) struct Commits {
 #[derive(Clone, Copy, Debug)]
 struct Follower {
     held: Position,
-    /// Time of the next retransmission.
+    /// Time of the next retransmission to this follower.
     again_at: Time,
-    /// Whether it is known to have entered the view. Before, it accepts nothing.
+    /// Whether the follower is known to have entered the view. Before, it accepts no cut.
     is_there: bool,
 }
 
@@ -63,12 +64,12 @@ impl Commits {
         self.committed
     }
 
-    /// `None` until all members are known to have entered the view.
+    /// End of the committed cuts. `None` until all members are known to have entered the view.
     pub(super) fn known_committed(&self) -> Option<Position> {
         self.followers.values().all(|follower| follower.is_there).then_some(self.committed)
     }
 
-    /// Everything below is on all replicas of the shards.
+    /// Position below which all replicas of the shards have the cuts.
     pub(super) fn bound(&self) -> Position {
         self.pusher.bound()
     }
@@ -77,7 +78,7 @@ impl Commits {
         self.uncommitted.len() + self.pusher.len()
     }
 
-    /// The step under way: members (`bind`) or shards (`truncate`) take a cut.
+    /// Name of the step under way: members store a cut (`bind`), or shards do (`truncate`).
     pub(super) fn step_name(&self) -> Option<&'static str> {
         if !self.uncommitted.is_empty() {
             Some("bind")
@@ -102,8 +103,8 @@ impl Commits {
         self.uncommitted.push_back(cut);
     }
 
-    /// A follower holds all cuts up to `end`. Before its first such message it may have missed
-    /// cuts.
+    /// Notes that a follower holds all cuts up to `end`. With its first such message, missing cuts
+    /// are due at once: it may have missed some.
     pub(super) fn note_held(&mut self, now: Time, node: NodeId, end: Position) {
         let Some(follower) = self.followers.get_mut(&node) else { return };
         if !follower.is_there {
@@ -132,7 +133,6 @@ impl Commits {
         }
     }
 
-    /// Commits the cuts that all members hold.
     pub(super) fn commit(&mut self, now: Time, gate: &Gate, out: &mut Vec<RoleEffect>) {
         self.persisted(gate);
         let followers = self.followers.values().map(|follower| follower.held);
@@ -147,7 +147,7 @@ impl Commits {
         }
     }
 
-    /// `cuts`: all that the member holds.
+    /// Retransmits cuts that are due. `cuts`: all cuts that this member holds.
     pub(super) fn resend(&mut self, now: Time, cuts: &VecDeque<Cut>, out: &mut Vec<RoleEffect>) {
         self.pusher.resend(now, out);
         let (view, bound, end) = (self.view, self.pusher.bound(), self.end);

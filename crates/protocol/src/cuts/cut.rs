@@ -10,20 +10,20 @@ use crate::mutation::{Mutation, Options};
 use crate::parts::Sessions;
 use crate::parts::junk::{is_of_nobody, junk};
 
-/// Decided lengths of the shards' local logs, and the names of the records ordered since the
-/// previous cut.
+/// A decision about the order: the decided length of each shard's local log, and the names (ids) of
+/// the records that this cut orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Position of its first record: the end of the previous cut.
+    /// Position of the cut's first record: the end of the previous cut.
     pub from: Position,
-    /// Decided length of each local log. A lower record that no cut names never gets a position in
-    /// this view.
+    /// Decided length of each local log. A record below it that no cut names never gets a position
+    /// in this view.
     pub lengths: Vec<(ShardId, u64)>,
-    /// Names in the order of their positions. Those of [`ShardId::NOBODY`] leave their positions
-    /// empty and do not count for their sessions.
+    /// Names in the order of their positions. Names of [`ShardId::NOBODY`] are padding or skipped
+    /// records: their positions stay empty, and sessions do not count them.
     pub names: Vec<(ShardId, Submitted)>,
-    /// Sessions that end. Each takes one position after the names, for a no-op; none in a window,
-    /// whose positions are fixed in advance.
+    /// Sessions that end with this cut. Each takes one position after the names, for a no-op. In a
+    /// window, whose positions are fixed in advance, ends take none.
     pub ends: Vec<End>,
     /// Progress of the view's windows, if it has windows.
     pub course: Option<Course>,
@@ -47,18 +47,18 @@ wire_struct! { Course { window, made, next } }
 pub struct End {
     /// The session that ends.
     pub session: SessionId,
-    /// The first of its numbers that is in no cut and never will be.
+    /// First number of the session that no cut orders, now or later.
     pub at: u64,
     /// Session in which the client continues.
     pub successor: SessionId,
-    /// Shard that stores the no-op, if there is one.
+    /// Shard that stores the no-op. In a window there is no no-op.
     pub shard: ShardId,
 }
 
 wire_struct! { End { session, at as number, successor, shard } }
 
-/// Flags for ends and for a course, which the first format did not have. Positions never reach
-/// these bits.
+/// Flags in the encoded `from`: the cut has ends, or a course. The first format had neither.
+/// Positions never reach these bits.
 const HAS_ENDS: u64 = 1 << 63;
 const HAS_COURSE: u64 = 1 << 62;
 const _: () = assert!(limits::MAX_NUMBER < HAS_COURSE);
@@ -112,7 +112,7 @@ impl Cut {
         self.from + self.names.iter().map(|(_, names)| names.ids.count).sum::<u64>()
     }
 
-    /// The position after its last.
+    /// The position after the cut's last one.
     #[must_use]
     pub fn end(&self) -> Position {
         let ends = if self.course.is_some() { 0 } else { self.ends.len() as u64 };
@@ -155,7 +155,7 @@ impl Cut {
         self.lengths.iter().find(|(of, _)| *of == shard).map_or(0, |(_, length)| *length)
     }
 
-    /// In the order of the positions, as the shards receive them.
+    /// The cut's ids in the order of their positions, as the shards receive them.
     pub(super) fn runs(&self) -> Vec<Ordered> {
         let names = self.names.iter().map(|(shard, names)| Ordered {
             ids: names.ids,

@@ -8,9 +8,9 @@
 //!   |<- Ended a at 7 --|                      |
 //! ```
 //!
-//! A cut decides where a session ends, at one position, with a no-op. From there on no cut orders
-//! its records, even if local logs hold some. The client gets the reply when the cut is committed:
-//! then all members hold it, and no view change undoes the end or the session's earlier records.
+//! A cut decides where a session ends, at one position, with a no-op. Later cuts order none of its
+//! records, even if local logs hold some. The client gets the reply when the cut is committed: then
+//! all members hold it, and no view change undoes the end or the session's earlier records.
 
 use seriatim_model::{Address, SessionId, limits};
 
@@ -32,7 +32,7 @@ pub(super) struct Closing {
 }
 
 impl Closing {
-    /// The reply, once it is certain.
+    /// The reply, once the end is committed or the session has expired. `None`: not yet.
     fn answer(self, sequencer: &Sequencer) -> Option<Message> {
         let (Self { session, .. }, sessions) = (self, &sequencer.sessions);
         if sequencer.has_expired(session) {
@@ -61,14 +61,15 @@ impl Sequencer {
         let most = most_closed(self.options.limits.max_sessions);
         let is_new = self.sessions.next(session).is_none() && !self.has_expired(session);
         if is_new && !self.may_begin(session) {
-            // No tail has reached this session's start, or an accepted loss removed it.
+            // The session's id names a tail that no client can have received, except before an
+            // accepted loss.
             return reply(client, Message::Expired { session }, out);
         }
         let is_cut = self.sessions.successor_of(session).is_some();
         let Some(leader) = &mut self.leader else { return };
         let is_known = leader.closings.iter().any(|known| (known.client, known.session) == (client, session));
         if !is_known && is_new && !leader.closers.has_room(client.peer(), most) {
-            // The memory of its end would displace a session in use.
+            // To remember this session's end, the layer would have to forget a session in use.
             return reply(client, Message::Expired { session }, out);
         }
         if !is_known && leader.closings.len() < limits::MAX_ENDINGS {
@@ -78,7 +79,7 @@ impl Sequencer {
         self.tell_ended(out);
     }
 
-    /// Leader: answers requests whose sessions have permanently ended or are unknown.
+    /// Leader: answers requests whose sessions have expired, or whose end is committed.
     pub(super) fn tell_ended(&mut self, out: &mut Vec<RoleEffect>) {
         let Some(leader) = &mut self.leader else { return };
         let mut closings = std::mem::take(&mut leader.closings);

@@ -1,5 +1,5 @@
-//! Cuts of windows (SpecLog §3.2, §4.2): when all shards have met their turns, and when the leader
-//! asks a late shard.
+//! Cuts of windows (SpecLog §3.2, §4.2): when all shards have met their turns (their parts of a
+//! cut), and when the leader asks a late shard.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,13 +23,14 @@ pub(super) struct FixedCuts {
     ask_after: Duration,
     /// Records named by this time have waited at least `ask_after`.
     waited: Time,
-    /// How long a lending shard's record waits, without a cut, for the end of the window.
+    /// How long a lending shard's record waits without a cut, before the leader asks for all turns
+    /// up to the window's end.
     end_after: Duration,
-    /// Requested length of each asked shard's local log, and when.
+    /// Requested length of each asked shard's local log, and the time of the request.
     asked: BTreeMap<ShardId, (u64, Time)>,
-    /// Whether a shard with records was asked since the last cut.
+    /// Whether the leader asked a busy shard for its turns since the last cut.
     hurried: bool,
-    /// Time of the last cut, or of the first waiting record. `None`: nothing waits.
+    /// Time of the last cut, or since when something waits for a cut. `None`: nothing waits.
     waiting_since: Option<Time>,
 }
 
@@ -40,17 +41,17 @@ pub(super) struct Fix {
     pub(super) length: u64,
 }
 
-/// A reason to ask shards for their turns, from a time on.
+/// A reason to ask shards for their turns up to cut `upto`, valid from a time on.
 #[derive(Clone, Copy, Debug)]
 struct Reason {
-    /// The last cut of the window that it needs.
     upto: u32,
     from: Time,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
-    /// The last cut that a record of a turn or the end of a session waits for.
+    /// Last cut for which a record in a turn, or the end of a session, waits. `by_lenders`: whether
+    /// a lending shard has waiting records.
     by_turns: Option<u32>,
     by_lenders: bool,
 }
@@ -96,7 +97,8 @@ impl FixedCuts {
         Self::awaited(&windows.now, reports).filter(move |(_, cut)| *cut <= next).map(|(shard, _)| shard)
     }
 
-    /// Whether a shard was asked for its turn in the next cut, or has named it.
+    /// Whether the leader asked a shard for its turn in the next cut, or the shard has named that
+    /// turn.
     pub(super) fn was_asked(&self, windows: &Windows, reports: &Reports, shard: ShardId) -> bool {
         let asked = self.asked.get(&shard).map_or(0, |(asked, _)| *asked).max(reports.named_end(shard));
         windows.now.length(shard, windows.made).is_some_and(|length| length <= asked)
@@ -110,7 +112,7 @@ impl FixedCuts {
         under_way < limits::CUT_WINDOW && Self::met(&windows.now, reports) > windows.made
     }
 
-    /// Makes one cut for all cuts of the window whose turns are met.
+    /// Makes one cut that stands for all further cuts of the window whose turns are met.
     pub(super) fn make(
         &mut self,
         now: Time,
@@ -148,7 +150,7 @@ impl FixedCuts {
         std::mem::take(&mut self.hurried)
     }
 
-    /// Orders a shard's turn. Names that are not new leave their positions empty.
+    /// Orders a shard's turn. Skipped names leave their positions empty.
     fn fill(&self, turn: Turn, cut: &mut Cut, reports: &mut Reports, sessions: &mut Sessions) {
         let end = turn.index + u64::from(turn.quota);
         let decided = reports.names(turn.shard).decided();
@@ -189,7 +191,7 @@ impl FixedCuts {
     ) -> u64 {
         let names = reports.names(shard);
         while let Some(next) = names.decide_next(end) {
-            // A skipped name keeps its positions, so that no other moves.
+            // A skipped name keeps its positions, so that no other name moves.
             match is_of_nobody(next.ids.session) {
                 true => cut.pad(next.ids.count),
                 false => self.filter.order((shard, next), cut, sessions),
@@ -198,8 +200,8 @@ impl FixedCuts {
         names.decided()
     }
 
-    /// Due requests, so that waiting records get their cut (SpecLog §4.3). The shards count as
-    /// asked.
+    /// Returns the due requests, so that waiting records get their cut (SpecLog §4.3), and notes
+    /// their shards as asked.
     pub(super) fn fix(&mut self, now: Time, progress: Progress<'_>) -> Vec<Fix> {
         let Some(wanted) = progress.wanted() else {
             self.waiting_since = None;
@@ -227,14 +229,15 @@ impl FixedCuts {
         fixes
     }
 
-    /// A lending shard's record waits, or the window must end early.
+    /// Reason to ask for all turns of the window: a lending shard's record waits, or the window
+    /// must end early.
     fn end(&self, since: Time, wanted: Wanted, progress: Progress<'_>) -> Option<Reason> {
         let upto = progress.windows.now.cuts - 1;
         let from = if progress.ends_window { Time::ZERO } else { since + self.end_after };
         (progress.ends_window || wanted.by_lenders).then_some(Reason { upto, from })
     }
 
-    /// A shard has no records, and named none for `ask_after`.
+    /// Reason to ask a shard that has no records, and named none for `ask_after`.
     fn quiet(&self, shard: ShardId, wanted: Wanted, progress: Progress<'_>) -> Option<Reason> {
         let since = progress.reports.idle_since(shard)?;
         let from = since.map_or(Time::ZERO, |since| since + self.ask_after);
@@ -245,8 +248,8 @@ impl FixedCuts {
         progress.wanted_by(named_by).map(|upto| Reason { upto, from: named_by + self.ask_after })
     }
 
-    /// The request to a shard, and when. `None`: it has met or named these turns; its backups
-    /// report by themselves.
+    /// The request to a shard, and when to send it. `None`: the shard has met these turns, or has
+    /// named them, and its backups report without a request.
     fn due(
         &self,
         (shard, awaited): (ShardId, u32),
@@ -262,7 +265,7 @@ impl FixedCuts {
         Some((Fix { shard, length }, reason.from.max(again)))
     }
 
-    /// When a request may be due without a new report.
+    /// Earliest time at which a request may be due without a new report.
     pub(super) fn fix_at(&self, progress: Progress<'_>) -> Option<Time> {
         let wanted = progress.wanted()?;
         let Some(since) = self.waiting_since else { return Some(Time::ZERO) };
@@ -290,12 +293,12 @@ impl Progress<'_> {
         (by_turns.is_some() || by_lenders).then_some(Wanted { by_turns, by_lenders })
     }
 
-    /// The last cut that a record named by `time` waits for.
+    /// Last cut for which a record waits that was named at `time` or before.
     fn wanted_by(self, time: Time) -> Option<u32> {
         self.last_cut(|shard| self.reports.records_end_by(shard, time))
     }
 
-    /// The last cut with a record, given the end of each shard's records.
+    /// Last cut with a record. `records_end`: index behind a shard's last record.
     fn last_cut(self, records_end: impl Fn(ShardId) -> Option<u64>) -> Option<u32> {
         let window = &self.windows.now;
         let cuts = window.shares.iter().filter_map(|share| {
@@ -305,7 +308,7 @@ impl Progress<'_> {
         cuts.max().map(|cut| cut.min(window.cuts - 1))
     }
 
-    /// When the first record after `time` was named that waits for a turn.
+    /// Time at which the first record that waits for a turn was named after `time`.
     fn first_record_after(self, time: Time) -> Option<Time> {
         let shares = self.windows.now.shares.iter();
         shares.filter_map(|share| self.reports.first_record_after(share.shard, time)).min()

@@ -1,4 +1,5 @@
-//! Cuts of all records that all replicas have (Scalog §3.3).
+//! Cuts without quotas: each takes the records that all replicas of their shards have (Scalog
+//! §3.3).
 
 use std::time::Duration;
 
@@ -17,16 +18,17 @@ pub(super) struct FreeCuts {
     interval: Duration,
     filter: Filter,
     ends_on: ShardId,
-    /// When the last cut was made, and whether some names had no room in it.
+    /// When the last cut was made. `is_behind`: whether some names had no room in it.
     cut_at: Option<Time>,
     is_behind: bool,
 }
 
-/// Admits names that continue their sessions. Others never get a position.
+/// Decides which names a cut orders: only names that continue their sessions. Others never get a
+/// position.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Filter {
     idle_positions: u64,
-    /// Whether a skipped name leaves its position empty, so that no other moves.
+    /// Whether a skipped name leaves its position empty, so that no other name moves.
     keeps_positions: bool,
     options: Options,
 }
@@ -37,7 +39,7 @@ impl FreeCuts {
         Self { interval: config.interval(), filter, ends_on, cut_at: None, is_behind: false }
     }
 
-    /// `None`: there is nothing to order, or too many cuts are under way.
+    /// When the next cut is due. `None`: there is nothing to order, or too many cuts are under way.
     pub(super) fn due_at(&self, reports: &Reports, closings: &[Closing], under_way: usize) -> Option<Time> {
         let has_room = under_way < limits::CUT_WINDOW;
         let pause = if self.is_behind { Duration::ZERO } else { self.interval };
@@ -57,7 +59,8 @@ impl FreeCuts {
         self.cut_at = Some(now);
         self.is_behind = false;
         let mut cut = Cut { course, ..Cut::empty(from) };
-        // Each shard has its part of a cut, however much others bring.
+        // Each shard has an equal part of a cut's names, so that a busy shard does not displace
+        // others.
         let most = (self.filter.most_names() / reports.shards().max(1)).max(1);
         for (shard, length, names) in reports.by_shard() {
             let mut taken = 0;
@@ -68,7 +71,7 @@ impl FreeCuts {
                 }
                 let Some(next) = names.decide_next(length) else { break };
                 taken += 1;
-                // Padding is left of a window that had quotas.
+                // Padding that remains from an earlier window with quotas gets no position.
                 if is_of_nobody(next.ids.session) {
                     continue;
                 }
@@ -77,11 +80,13 @@ impl FreeCuts {
             cut.lengths.push((shard, names.decided()));
         }
         if cut.course.is_some() && cut.end() == from && closings.iter().any(|closing| !closing.is_cut) {
-            // In a window a session ends at an existing position.
+            // In a window a session's end takes no position of its own. This cut has no position
+            // yet, so it gets an empty one.
             cut.pad(1);
         }
         self.filter.end_sessions(self.ends_on, &mut cut, closings, sessions);
-        // Without new names, the replicas learn the decided length when they report again.
+        // A cut without positions and ends is dropped: the replicas learn the decided length when
+        // they report again.
         (cut.end() > cut.from || !cut.ends.is_empty()).then_some(cut)
     }
 }

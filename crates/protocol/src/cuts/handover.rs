@@ -1,6 +1,6 @@
-//! View changes of logs ordered by cuts (Scalog §3): the ending view's cuts are completed as its
-//! versions. A closing cut orders the other records, as versions of the next view, which begins
-//! after it.
+//! View changes of logs ordered by cuts (Scalog §3): the ending view's cuts are completed as
+//! versions of that view. A closing cut orders the other records, as versions of the next view,
+//! which begins after it.
 //!
 //! The chosen replica flushes, by default; `view_change.rs` decides how much.
 
@@ -14,7 +14,7 @@ use crate::shard::Held;
 pub(crate) struct Cuts;
 
 impl Cuts {
-    /// Every replica of the old view that answered has everything below.
+    /// Position below which every answering replica of the old view has everything.
     fn lowest_stable(evidence: &Evidence) -> Position {
         let known = evidence.all_held().filter(|held| held.view == evidence.old());
         known.map(|held| held.stable).min().unwrap_or_else(|| evidence.highest_stable())
@@ -22,8 +22,9 @@ impl Cuts {
 }
 
 impl Handover for Cuts {
-    /// The closing cut begins at the end of the cuts. Without cuts, it begins at the highest
-    /// position known to be final, below which some replicas may lack records.
+    /// With a chosen member: an empty range at the end of its cuts, where the closing cut begins.
+    /// Without one: from the lowest to the highest position known to be final, where some replicas
+    /// may lack records.
     fn range(&self, evidence: &Evidence) -> FlushRange {
         match evidence.chosen_state() {
             Some(state) => FlushRange::none_at(state.ordered + state.held),
@@ -45,18 +46,19 @@ impl Handover for Cuts {
         MissingRange { from, end: certain }.join(held.missing)
     }
 
-    /// Without the cuts, records in local logs have no positions.
+    /// Without a member that has the cuts, records in local logs have no positions.
     fn complete_suffices(&self, evidence: &Evidence) -> bool {
         evidence.chosen().is_some()
     }
 
-    /// All positions of the old view's cuts and of the closing cut are on the old view's shards.
+    /// New shards join after the closing cut: all earlier positions are on the old view's shards.
     fn joins_at(&self, flush: FlushRange) -> Position {
         flush.end()
     }
 
-    /// Completed cuts stay the old view's; the closing cut is the new one's. Without cuts there is
-    /// no closing cut, and the whole range was the old view's.
+    /// Completed cuts remain versions of the old view; the closing cut is a version of the new one.
+    /// Without a chosen member there is no closing cut, and the whole range belongs to the old
+    /// view.
     fn decides_from(&self, evidence: &Evidence, flush: FlushRange) -> Position {
         if evidence.chosen().is_some() { flush.first() } else { flush.end() }
     }

@@ -1,9 +1,9 @@
-//! Late shards lend their turns for a while (SpecLog §4.5).
+//! Late shards lend their turns: they have none in some windows (SpecLog §4.5).
 //!
 //! A shard is late when several cuts in a row waited for it alone, each for long, although it was
 //! asked for its turns or had named them. Long means much longer than another shard usually takes
-//! to bring records: where all disks are slow, no shard is late. A late shard has no turns in the
-//! next windows, and twice as long if it is late again soon.
+//! to bring records: where all disks are slow, no shard is late. A loan is twice as long if the
+//! shard is late again soon.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(super) struct Lateness {
     paces: Paces,
     /// The only shard that the next cut waits for, and since when.
     awaited: Option<(ShardId, Time)>,
-    /// The shard that the last cuts waited for too long, and their number.
+    /// The shard that each of the last cuts waited for too long, and the number of these cuts.
     in_row: Option<(ShardId, u32)>,
     /// Shards that lend from the next decided window on.
     found: BTreeSet<ShardId>,
@@ -29,9 +29,9 @@ pub(super) struct Lateness {
 struct Loan {
     /// Length of the loan, in windows.
     windows: u32,
-    /// Windows left.
+    /// Windows of the loan that remain.
     left: u32,
-    /// Windows with a quota, decided since.
+    /// Windows decided since the loan, in which the shard keeps a quota.
     kept: u32,
 }
 
@@ -53,12 +53,12 @@ impl Lateness {
         self.paces.note(now, shard, end, asked_at);
     }
 
-    /// Never true without another shard to compare with.
+    /// Whether a wait is too long compared with other shards. Never true without another shard.
     fn is_too_long(&self, shard: ShardId, waited: Duration) -> bool {
         self.paces.of_others(shard).is_some_and(|usual| waited > self.late_after.max(usual * 2))
     }
 
-    /// `shards`: the next cut waits for these. Empty: it is about to be made.
+    /// `shards`: the shards that the next cut waits for. Empty: the cut is about to be made.
     pub(super) fn note_awaited(&mut self, now: Time, mut shards: impl Iterator<Item = ShardId>) {
         let Some(first) = shards.next() else { return };
         let only = shards.next().is_none().then_some(first);
@@ -121,7 +121,7 @@ mod tests {
         (0..3).map(ShardId)
     }
 
-    /// Another shard brings records at this interval.
+    /// The state where another shard brings records at interval `apart`.
     fn beside(apart: Duration) -> Lateness {
         let mut lateness = Lateness::new(INTERVAL);
         for end in 1..=9 {

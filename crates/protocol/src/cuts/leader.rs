@@ -22,8 +22,8 @@ use crate::roles::RoleEffect;
 #[derive(Clone, Debug)]
 pub(super) struct Leader {
     view: View,
-    /// The write of the view's start, until it is durable. A leader that made cuts earlier could
-    /// begin again after a crash and give their positions to other records.
+    /// The write of the view's start, until it is durable. A leader that made cuts before that
+    /// could begin again after a crash and give their positions to other records.
     starting: Option<Ticket>,
     reports: Reports,
     deciding: Deciding,
@@ -34,7 +34,7 @@ pub(super) struct Leader {
     counts: Counts,
 }
 
-/// Counts since it leads, for its status.
+/// Counts since this member leads, for its status.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     lag_fixes: u64,
@@ -44,9 +44,9 @@ struct Counts {
 
 #[derive(Clone, Debug)]
 enum Deciding {
-    /// Cuts of all records that all replicas have.
+    /// Cuts without quotas.
     Free(FreeCuts),
-    /// Positions fixed in advance, most of the time.
+    /// Cuts with quotas. Positions are fixed in advance, except in free windows.
     Windowed(Box<WindowedCuts>),
 }
 
@@ -76,7 +76,7 @@ impl Leader {
         }
     }
 
-    /// Before it led, this member ignored reports.
+    /// Asks all replicas for reports: before it led, this member ignored them.
     pub(super) fn ask_for_reports(&self, out: &mut Vec<RoleEffect>) {
         self.reports.replicas().for_each(|replica| self.send_cut_ack(replica, 0, out));
     }
@@ -133,7 +133,7 @@ impl Leader {
         Some(cut)
     }
 
-    /// `None`: the log has no quotas.
+    /// State of the windows. `None`: the log has no quotas.
     pub(super) fn window_status(&self) -> Option<WindowStatus> {
         let Deciding::Windowed(cuts) = &self.deciding else { return None };
         let (windows, Counts { lag_fixes, positions, empty }) = (cuts.windows(), self.counts);

@@ -63,7 +63,7 @@ pub(super) struct Snapshot {
 wire_struct! { Snapshot { claim, number, view, bound, cuts, sessions, staged } }
 
 impl Sequencer {
-    /// Rebuilds a member from its journal. It has its memory and waits for a new view.
+    /// Rebuilds a member from its journal. The member then waits for a new view.
     ///
     /// # Errors
     /// If an entry is not one of ours.

@@ -28,7 +28,7 @@ pub enum Message {
     /// Leader to follower: the next cut to hold. The follower replies `Held`.
     Cut {
         view: ViewNumber,
-        /// Everything below it is on all replicas of the shards.
+        /// Position below which all replicas of the shards have the cuts.
         bound: Position,
         cut: Cut,
     },
@@ -42,7 +42,7 @@ pub enum Message {
     Located {
         view: ViewNumber,
         session: SessionId,
-        /// Cuts contain all lower numbers.
+        /// Cuts contain all lower numbers of the session.
         next: u64,
         /// The requested numbers that are in committed cuts.
         places: Vec<Place>,
@@ -54,7 +54,7 @@ pub enum Message {
     Close {
         view: ViewNumber,
         session: SessionId,
-        /// The first successor that a client names stays.
+        /// If clients name several successors, the first one counts.
         successor: SessionId,
     },
     /// Reply to `Close`: the session has ended permanently, and its records in the log are final.

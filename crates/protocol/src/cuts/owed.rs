@@ -1,5 +1,5 @@
-//! Cuts that retired shards missed. The ordering layer keeps them while the view lists the shards
-//! as retired.
+//! Cuts missed by retired shards: shards that a view excludes because no complete replica answered.
+//! The ordering layer keeps them while the view lists the shards as retired.
 //!
 //! ```text
 //! replica of a retired shard     leader
@@ -28,14 +28,14 @@ pub(super) struct OwedCuts {
     /// The last view of the shard.
     of: ViewNumber,
     first: Position,
-    /// Consecutive runs. Only the shard's own carry ids.
+    /// Runs of consecutive positions. Only the shard's own runs carry record ids.
     runs: Vec<Ordered>,
 }
 
 wire_struct! { OwedCuts { shard, of, first, runs } }
 
 impl OwedCuts {
-    /// Takes consecutive cuts from `first` on. Only counts positions of other shards.
+    /// `cuts` are consecutive from `first` on. Positions of other shards are only counted.
     fn new(shard: ShardId, of: ViewNumber, first: Position, cuts: impl Iterator<Item = Cut>) -> Self {
         let mut owed = Self { shard, of, first, runs: vec![] };
         let mut position = first;
@@ -65,7 +65,8 @@ impl OwedCuts {
 pub(super) struct Owed(pub(super) Vec<OwedCuts>);
 
 impl Owed {
-    /// Keeps known debts; shards that retire now get those of `cuts`.
+    /// The missed cuts that view `next` needs: known ones, and `cuts` for each shard that retires
+    /// now.
     pub(super) fn in_view(&self, next: &View, ends: ViewNumber, first: Position, cuts: &[Cut]) -> Self {
         let of = |retired: &RetiredShard| {
             let known = self.0.iter().find(|owed| owed.shard == retired.shard);

@@ -1,5 +1,5 @@
-//! How often the shards bring records to the leader. A slow disk brings them in groups, which is
-//! not late.
+//! How often the shards bring records to the leader. With a slow disk they come in groups, which
+//! does not make the shard late.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub(super) struct Paces(BTreeMap<ShardId, Pace>);
 struct Pace {
     end: u64,
     at: Option<Time>,
-    /// Mean interval; recent ones count more.
+    /// Mean interval between new records; recent intervals count more.
     usual: Option<Duration>,
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Planner {
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
     cuts: u64,
-    /// Cuts for which a shard with records was asked: its quota was too large.
+    /// Cuts for which a busy shard was asked for its turns: its quota was too large.
     hurried: u64,
     positions: u64,
     records: u64,
@@ -34,9 +34,9 @@ struct Span {
 struct Free {
     /// Length of the last series of free windows.
     windows: u32,
-    /// Free windows left.
+    /// Free windows of this series that remain.
     left: u32,
-    /// Other windows decided since.
+    /// Windows with quotas decided since this series.
     others: u32,
 }
 
@@ -51,7 +51,7 @@ impl Planner {
         }
     }
 
-    /// `windows`: before this cut. `hurried`: a busy shard was asked for its turns.
+    /// `windows`: their progress before this cut. `hurried`: a busy shard was asked for its turns.
     pub(super) fn note_cut(&mut self, now: Time, cut: &Cut, windows: &Windows, hurried: bool) {
         let made = cut.course.as_ref().map_or(windows.made, |course| course.made);
         let cuts = u64::from(made - windows.made);

@@ -15,7 +15,7 @@ const RESEND_MOST: Duration = Duration::from_secs(1);
 /// Cuts of one view or claim that some replica may lack, in order.
 #[derive(Clone, Debug)]
 pub(super) struct Pusher {
-    /// The sending view or claim.
+    /// The view or claim that sends the cuts.
     view: ViewNumber,
     kind: Kind,
     routes: BTreeMap<ShardId, Route>,
@@ -25,9 +25,9 @@ pub(super) struct Pusher {
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// Versions of the view that made the cuts.
+    /// Positions are versions of this view, which made the cuts.
     Of(ViewNumber),
-    /// Versions of the claim: parts of its closing cut.
+    /// Positions are versions of the claim, for parts of its closing cut.
     Closing,
 }
 
@@ -85,7 +85,7 @@ impl Pusher {
         self.end
     }
 
-    /// Everything below is on all replicas.
+    /// Position below which all replicas have the cuts.
     pub(super) fn bound(&self) -> Position {
         self.cuts.front().map_or(self.end, |push| push.cut.from)
     }

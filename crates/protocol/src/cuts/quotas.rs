@@ -13,12 +13,12 @@ use super::window::{Window, Windows};
 pub(super) struct Quotas(BTreeMap<ShardId, u32>);
 
 impl Quotas {
-    /// Those of the last decided window.
+    /// Quotas of the last decided window.
     pub(super) fn of(windows: &Windows) -> Self {
         Self(windows.quotas().collect())
     }
 
-    /// The form for the next view, with the debts to retired shards.
+    /// Encodes the quotas for the next view, with the cuts that retired shards missed.
     pub(super) fn carried(&self, owed: &Owed) -> Bytes {
         let quotas: Vec<(ShardId, u32)> = self.0.iter().map(|(shard, quota)| (*shard, *quota)).collect();
         match (quotas.is_empty(), owed.0.is_empty()) {
@@ -28,7 +28,7 @@ impl Quotas {
         }
     }
 
-    /// Another build may have written another form: then there are no quotas.
+    /// Decodes the carried form. There are no quotas if another build wrote an unknown form.
     pub(super) fn of_carried(carried: &Bytes) -> (Self, Owed) {
         type Both = (Vec<(ShardId, u32)>, Vec<OwedCuts>);
         let alone = || (decode_one(carried.clone()).unwrap_or_default(), vec![]);
@@ -37,7 +37,7 @@ impl Quotas {
         (Self(quotas.into_iter().map(bounded).collect()), Owed(owed))
     }
 
-    /// All members compute it from the view and their staged state.
+    /// All members compute the same window from the view and their staged state.
     pub(super) fn first_window(&self, view: &View, config: &LogConfig) -> Window {
         let quota = |shard: &ShardId| (*shard, self.0.get(shard).copied().unwrap_or(limits::FIRST_QUOTA));
         let keepers: Vec<(ShardId, u32)> = view.open_shards().iter().map(quota).collect();

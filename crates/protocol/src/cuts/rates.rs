@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use seriatim_model::{ShardId, Time, limits};
 
-/// Parts per counted record, so that old records can count for less.
+/// Parts of a counted record, so that an old record can count for less than one.
 const PARTS: u64 = 1 << 10;
-/// Parts per record, in rates per interval.
+/// Parts of a record in a rate (per interval).
 const RATE_PARTS: u128 = 1 << 20;
 /// Intervals after a cut in which the log counts as in use. Disks deliver in groups, with pauses.
 const ACTIVE: u32 = 8;
@@ -24,16 +24,16 @@ const SAME_PER_MILLE: u128 = 20;
 #[derive(Clone, Debug)]
 pub(super) struct Rates {
     interval: Duration,
-    /// Since the last decision.
+    /// Records since the last decision.
     new: Brought,
-    /// Before that, while rates are similar. Older records count less.
+    /// Records before that, while rates are similar. Older ones count less.
     old: Brought,
     cut_at: Option<Time>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Brought {
-    /// In parts of a record.
+    /// Each shard's records, in parts of a record.
     shards: BTreeMap<ShardId, u64>,
     active: Duration,
 }
@@ -59,7 +59,7 @@ impl Brought {
         })
     }
 
-    /// Forgets an eighth, and adds `new`.
+    /// Reduces old counts by an eighth, and adds `new`.
     fn fade(&mut self, new: Self) {
         self.active = self.active / 8 * 7 + new.active;
         self.shards.values_mut().for_each(|records| *records = *records / 8 * 7);
@@ -74,20 +74,20 @@ impl Rates {
         Self { interval, new: Brought::default(), old: Brought::default(), cut_at: None }
     }
 
-    /// At most [`ACTIVE`] intervals count after a cut: later no client appended.
+    /// Adds the time since the last cut, at most [`ACTIVE`] intervals: later no client appended.
     pub(super) fn cut(&mut self, now: Time) {
         let most = self.interval * ACTIVE;
         self.new.active += self.cut_at.map_or(most, |at| now.since(at).min(most));
         self.cut_at = Some(now);
     }
 
-    /// Padding does not count: it depends on the other shards.
+    /// Counts records without padding, which depends on the other shards.
     pub(super) fn count(&mut self, shard: ShardId, records: u64) {
         let parts = self.new.shards.entry(shard).or_default();
         *parts = parts.saturating_add(records.saturating_mul(PARTS));
     }
 
-    /// Quotas after `before`. They stay if they are about right.
+    /// The next quotas. The present ones, `before`, stay if they are about right.
     pub(super) fn quotas(&mut self, before: &[(ShardId, u32)]) -> Vec<(ShardId, u32)> {
         if self.new.active.is_zero() {
             return before.to_vec();
@@ -130,7 +130,7 @@ fn best(rates: &[u128]) -> Vec<u128> {
     of(EIGHTHS.min_by_key(rank).expect("there are some"))
 }
 
-/// Empty positions per thousand. The shard with the most turns sets the pace.
+/// Empty positions per thousand. The shard that needs the most turns sets the number of cuts.
 fn wasted(rates: &[u128], quotas: &[u128]) -> u128 {
     let pace = rates.iter().zip(quotas).map(|(rate, quota)| rate.div_ceil(*quota)).max().unwrap_or(0);
     let (positions, records) = (pace * quotas.iter().sum::<u128>(), rates.iter().sum::<u128>());

@@ -21,7 +21,6 @@ pub(super) struct ReportedLog {
     there: BTreeSet<NodeId>,
     primary: NodeId,
     names: Undecided,
-    /// When a record was last named.
     named_at: Option<Time>,
 }
 
@@ -41,7 +40,7 @@ pub(super) struct Undecided {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Named {
     names: Submitted,
-    /// Index behind them.
+    /// Index after the last name.
     end: u64,
     at: Time,
 }
@@ -119,7 +118,7 @@ impl Undecided {
         span.map_or(index, |(_, end)| index.max(*end))
     }
 
-    /// Index behind the last record. `None`: all are decided.
+    /// Index behind the last undecided record. `None`: all records are decided.
     fn records_end(&self) -> Option<u64> {
         let end = match self.padding.last_key_value() {
             Some((first, end)) if *end == self.named => *first,
@@ -128,7 +127,7 @@ impl Undecided {
         Some(end).filter(|end| *end > self.decided)
     }
 
-    /// The same, for records named by `time`.
+    /// Index behind the last undecided record that was named at `time` or before.
     fn records_end_by(&self, time: Time) -> Option<u64> {
         let by_then = self.runs.partition_point(|run| run.at <= time);
         self.runs.range(..by_then).rev().find(|run| !run.is_padding()).map(|run| run.end)
@@ -147,12 +146,12 @@ impl Undecided {
         missing
     }
 
-    /// All lower indexes are named.
+    /// Named length: all lower indexes are named.
     pub(super) fn end(&self) -> u64 {
         self.named
     }
 
-    /// Each lower index has its position, or never gets one.
+    /// Decided length: each lower index has its position, or never gets one.
     pub(super) fn decided(&self) -> u64 {
         self.decided
     }
@@ -167,7 +166,7 @@ impl ReportedLog {
         length.unwrap_or(0).min(self.names.end())
     }
 
-    /// The same, where padding and decided indexes need no report of the backups.
+    /// Length that all replicas have. Padding and decided indexes need no report of the backups.
     fn everywhere(&self, options: Options) -> u64 {
         let counts_padding = !options.mutates(Mutation::PaddingUncounted);
         let lengths = self.lengths.values().map(|length| match counts_padding {
@@ -196,8 +195,8 @@ impl Reports {
         self.shards.iter().flat_map(|(shard, log)| log.lengths.keys().map(|node| (*shard, *node)))
     }
 
-    /// The replica gets a `CutAck` if it repeats decided indexes, or if names are missing. `None`:
-    /// it is not in the view.
+    /// Notes a report. The replica gets a `CutAck` if it repeats decided indexes, or if names are
+    /// missing. `None`: it is not in the view.
     pub(super) fn note(
         &mut self,
         now: Time,
@@ -275,7 +274,7 @@ impl Reports {
         self.shards.get(&shard).is_none_or(|log| log.names.end() == log.names.decided())
     }
 
-    /// When a record was last named, if ever. `None`: the shard is not idle.
+    /// For an idle shard: when a record was last named, if ever. `None`: the shard is not idle.
     pub(super) fn idle_since(&self, shard: ShardId) -> Option<Option<Time>> {
         let log = self.shards.get(&shard)?;
         self.is_idle(shard).then_some(log.named_at)
@@ -331,7 +330,7 @@ mod tests {
         parts
     }
 
-    /// Parts and decisions end anywhere.
+    /// Runs are divided at arbitrary indexes.
     #[test]
     fn names_are_decided_once_and_in_order_wherever_runs_are_divided() {
         for seed in 0..500 {

@@ -24,7 +24,7 @@ use crate::parts::appending::{Failure, Reply, reply};
 use crate::parts::resuming::Questions;
 
 impl LogClient {
-    /// Takes a reply about an earlier run. Returns whether it was one.
+    /// Handles a reply about an earlier run's session. Returns whether `message` is one.
     pub(super) fn earlier_answered(&mut self, message: &Message, out: &mut Out) -> bool {
         let session = match *message {
             Message::Ended { session, .. }
@@ -58,7 +58,7 @@ impl LogClient {
             for id in known {
                 let what = match position {
                     Some(position) => Ok(*position + (id.number - first)),
-                    // In the log, but its position is no longer remembered.
+                    // The record is in the log, but its position is no longer remembered.
                     None => Err(Failure::Stale(id)),
                 };
                 self.past.record_outcome(id, what, out);
@@ -66,7 +66,6 @@ impl LogClient {
         }
     }
 
-    /// Sends due requests about sessions of earlier runs.
     pub(super) fn go_on_resuming(&mut self, now: Time, out: &mut Out) {
         let Some((view, leader)) = self.log.view().map(|view| (view.number, view.leader)) else { return };
         let mut is_repeated = false;
@@ -92,8 +91,8 @@ impl LogClient {
         }
     }
 
-    /// The session is unknown, or never had that many numbers. Without a pending append, the next
-    /// one fails with this.
+    /// The resumption failed: the session is unknown, or never had that many numbers. Fails the
+    /// pending appends, or else the next one.
     fn resume_failed(&mut self, out: &mut Out) {
         let Some(resuming) = self.resuming.take() else { return };
         let is_told = self.in_flight() > 0;

@@ -27,8 +27,8 @@ use crate::shard;
 
 /// One member of the ordering layer of one log.
 ///
-/// Invariant: `cuts` are consecutive from `bound` on. Everything below is on all replicas of the
-/// shards, or was when their view ended. `sessions` reflect all cuts ever held.
+/// Invariant: `cuts` are consecutive from `bound` on. Cuts below `bound` are on all replicas of the
+/// shards, or were when their view ended. `sessions` reflect all cuts ever held.
 #[derive(Clone, Debug)]
 pub struct Sequencer {
     pub(super) membership: Membership,
@@ -36,10 +36,10 @@ pub struct Sequencer {
     pub(super) options: Options,
     pub(super) gate: Gate,
     pub(super) cuts: VecDeque<Cut>,
-    /// Start of the first cut.
+    /// Start of the first held cut.
     pub(super) bound: Position,
     pub(super) sessions: Sessions,
-    /// The latest claim that sealed it since its process started.
+    /// The latest claim that sealed this member since its process started.
     pub(super) sealed_for: ViewNumber,
     pub(super) flush: Option<Flush>,
     pub(super) leader: Option<Leader>,
@@ -102,7 +102,8 @@ impl SequencingRole for Sequencer {
         self.end()
     }
 
-    /// Only the leader knows.
+    /// Number of ordered positions that a shard replica may lack. Only the leader knows it; others
+    /// report 0.
     fn held(&self) -> u64 {
         self.leader.as_ref().map_or(0, |leader| self.end().since(leader.commits.bound()))
     }
@@ -234,7 +235,6 @@ impl Sequencer {
         sweep(&mut self.sessions, ordered, &self.config, self.options);
     }
 
-    /// Drops cuts that all replicas of the shards have.
     pub(super) fn let_go_below(&mut self, bound: Position) {
         while let Some(cut) = self.cuts.front().filter(|cut| cut.end() <= bound) {
             self.bound = cut.end();
@@ -252,7 +252,7 @@ impl Sequencer {
     fn locate(&self, client: Address, session: SessionId, first: u64, count: u64, out: &mut Vec<RoleEffect>) {
         let Some(leader) = &self.leader else { return };
         if self.has_ended_below(session, first) {
-            // Another run continues the session, and knows that these are not in the log.
+            // Another run continues the session, and knows that these numbers are not in the log.
             return reply(client, Message::Expired { session }, out);
         }
         let Some(next) = self.sessions.next(session) else {
@@ -265,7 +265,7 @@ impl Sequencer {
         for number in first..first.saturating_add(count.min(limits::MAX_IN_FLIGHT as u64)).min(next) {
             let position = self.sessions.position(session, number);
             if position.is_some_and(|position| position >= leader.commits.committed()) {
-                // It may still be lost. The client asks again.
+                // The number's cut is uncommitted, and may still be lost. The client asks again.
                 break;
             }
             match places.last_mut().filter(|last| {
@@ -327,7 +327,7 @@ impl Sequencer {
     fn controlled(&mut self, now: Time, from: Address, message: control::Message, out: &mut Vec<RoleEffect>) {
         match message {
             control::Message::Seal { claim, old, .. } => self.seal(now, from, claim, old, out),
-            // Only sealed cuts may be completed: those of this incarnation and view.
+            // Only sealed cuts may be completed: cuts of this incarnation and view.
             control::Message::Flush { claim, old, incarnation, view }
                 if (old, incarnation) == (self.membership.number, self.membership.me.incarnation) =>
             {

@@ -74,15 +74,16 @@ struct LocalLog {
     bytes: usize,
     /// Index of the next record.
     length: u64,
-    /// Lower records have their final positions, or never get one.
+    /// Records with lower indexes have their final positions, or never get one.
     decided: u64,
-    /// Primary: the leader has all lower names.
+    /// Primary: the leader knows the names of all lower indexes.
     named: u64,
     /// The length last reported to the leader, and when.
     reported: u64,
     reported_at: Option<Time>,
     turn: Turn,
-    /// Decided lengths; each counts once all positions below its key are final here.
+    /// Decided lengths of the local log. Each takes effect when all positions below its key are
+    /// final here.
     decisions: BTreeMap<Position, u64>,
     submitters: BTreeMap<SessionId, Submitter>,
     backups: BTreeMap<NodeId, Backup>,
@@ -109,7 +110,7 @@ struct Chunk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stored {
     Writing(Ticket),
-    /// No room; written again at this time.
+    /// The store had no room; the chunk is written again at this time.
     Failed(Time),
     Durable,
 }
@@ -125,7 +126,7 @@ struct Backup {
     incarnation: Incarnation,
     received: u64,
     stored: u64,
-    /// Time of the last message to it or from it.
+    /// Time of the last message to the backup or from it.
     heard_at: Time,
 }
 
@@ -318,7 +319,7 @@ impl DataPath for LocalPath {
         self.foretell(core, out);
     }
 
-    /// A write of the local log without room is retried.
+    /// Retries a write of the local log that found no room.
     fn failed(&mut self, core: &mut Core, now: Time, ticket: Ticket, out: &mut Out) {
         self.applied.failed(ticket);
         self.owed_failed(ticket);
@@ -339,7 +340,7 @@ impl DataPath for LocalPath {
 
     fn taken_back(&mut self, core: &mut Core, applied: Option<Applied>) {
         self.applied = applied.expect("it counts the applied prefix");
-        // It is uncertain which view these belong to.
+        // The view that these belong to is unknown.
         (self.frozen, self.owing) = (None, None);
         core.sit_out();
     }
@@ -368,7 +369,7 @@ impl DataPath for LocalPath {
     }
 
     fn discard_unknown(&mut self, core: &mut Core, ids: Vec<IdRun>, out: &mut Out) {
-        // A member knows all records that it holds.
+        // An open replica knows all records that it holds: it discards none here.
         let unknown = ids.into_iter().filter(|_| !core.is_open()).flat_map(|ids| self.ids.missing(ids));
         for ids in unknown.collect::<Vec<_>>() {
             core.gate.store(StorageCommand::Discard(ids), out);
@@ -377,7 +378,7 @@ impl DataPath for LocalPath {
 
     fn passed_over(&mut self, core: &mut Core, out: &mut Out) {
         Self::misses_cuts(core);
-        // Positions from failed attempts are bound in the store, if they count.
+        // Forgets positions from claims: if a claim became a view, the store has them.
         self.ids.forget_placed();
         self.discard_unplaced(core, out);
     }
@@ -391,7 +392,7 @@ impl DataPath for LocalPath {
         self.frozen = None;
     }
 
-    /// No claim asks this replica for its rest.
+    /// Drops the frozen local log: no claim asks this replica for it.
     fn left_out(&mut self) {
         self.frozen = None;
     }
@@ -545,7 +546,7 @@ impl LocalPath {
             records.truncate(taken as usize);
         }
         if self.local.submitters.len() >= core.options.limits.max_sessions {
-            // The leader recognizes duplicates of records in cuts.
+            // This is safe: the leader recognizes duplicates of ordered records.
             self.local.submitters.clear();
         }
         let next = next.max(ids.end());
@@ -581,7 +582,7 @@ impl LocalPath {
         self.ids.records_mut().add(ids, submitter.map(|submitter| submitter.client.peer()));
     }
 
-    /// Backup: asks for missing records.
+    /// Backup: adds records from the primary, or asks for missing ones.
     fn local_append(
         &mut self,
         core: &mut Core,
@@ -610,7 +611,7 @@ impl LocalPath {
         send(primary, Message::LocalAck { view, length: self.local.length, asks: false }, out);
     }
 
-    /// Primary: a backup that asks has missed earlier messages.
+    /// Primary: notes the length that a backup has received, and resends if it asks.
     fn local_ack(
         &mut self,
         core: &Core,
@@ -628,7 +629,7 @@ impl LocalPath {
         }
     }
 
-    /// Sends a backup missing records, about `batch_bytes` at most.
+    /// Sends a backup missing records, chunk by chunk until `batch_bytes` are reached.
     fn send_again(&mut self, core: &Core, now: Time, node: NodeId, out: &mut Out) {
         let view = core.view_number();
         let Some(backup) = self.local.backups.get_mut(&node) else { return };
@@ -650,7 +651,7 @@ impl LocalPath {
         core.is_open() && core.gate.is_durable(self.local.began)
     }
 
-    /// Cuts up to `position` decide indexes below `length`, once the store has them.
+    /// Cuts up to `position` decide indexes below `length`, once the store has these cuts.
     pub(super) fn note_decided(&mut self, core: &mut Core, position: Position, length: u64, out: &mut Out) {
         let known = self.local.decisions.entry(position).or_default();
         *known = length.max(*known);
@@ -665,7 +666,7 @@ impl LocalPath {
         for ids in decided.into_iter().filter(|ids| !is_of_nobody(ids.session)) {
             for passed_over in self.ids.within(ids) {
                 if self.local.names(passed_over) {
-                    // Submitted twice: a later copy may still be ordered.
+                    // The record was submitted twice: a later copy may still be ordered.
                     continue;
                 }
                 self.ids.release(passed_over);
@@ -688,7 +689,7 @@ impl LocalPath {
         }
     }
 
-    /// Only the primary adds names.
+    /// Reports the durable length to the leader, if due. Only the primary adds names.
     fn report(&mut self, core: &Core, now: Time, out: &mut Out) {
         let interval = core.memory.config.interval();
         if self.local.report_at(interval).is_none_or(|at| now < at) {
@@ -697,7 +698,7 @@ impl LocalPath {
         let length = self.local.durable();
         // Without a new length, this repeats undecided names.
         let from = if length > self.local.reported { self.local.named } else { self.local.decided };
-        // A `CutAck` may be old: the leader knows the names of dropped chunks.
+        // After an old `CutAck`, `from` may lie in dropped chunks, whose names the leader knows.
         let from = self.local.chunks.front().map_or(from, |chunk| from.max(chunk.index));
         let new = self.local.chunks.iter().filter(|chunk| chunk.end() > from && chunk.end() <= length);
         let names: Vec<Submitted> = match core.is_primary() {

@@ -1,9 +1,9 @@
 //! How a client checks the tail.
 //!
 //! Every member of the view reports the end of the cuts that it holds. All members held the cut of
-//! an acknowledged append before the acknowledgement, so the minimum is above it. No sealed member
-//! answers, and no later view begins before a member is sealed: while all answer, no later view has
-//! acknowledged an append.
+//! an acknowledged append before the acknowledgement, so the minimum is above its position. No
+//! sealed member answers, and no later view begins before a member is sealed: while all answer, no
+//! later view has acknowledged an append.
 
 use std::collections::BTreeMap;
 

@@ -16,8 +16,8 @@ use crate::roles::RoleEffect;
 /// knows.
 #[derive(Clone, Debug)]
 pub(super) struct Telling {
-    /// Windows that some replica lacks, and those of the next cuts, with the end of the cut that
-    /// names each.
+    /// Each window that some replica lacks or the next cuts use, with the end of the cut that names
+    /// it.
     windows: VecDeque<(Position, Window)>,
     replicas: BTreeMap<(ShardId, NodeId), Known>,
     options: Options,
@@ -25,9 +25,9 @@ pub(super) struct Telling {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// Lower window numbers are known.
+    /// The replica knows all windows with lower numbers.
     below: u32,
-    /// Bound of the window numbers sent last, and the time.
+    /// Windows below this number were last sent at this time.
     sent: Option<(u32, Time)>,
 }
 
@@ -50,7 +50,7 @@ impl Telling {
             known.below = known.below.max(number + 1);
         }
         let all = self.replicas.values().map(|known| known.below).min().unwrap_or(0);
-        // The last two are those of the next cuts.
+        // The next cuts use the last two windows.
         while self.windows.len() > 2 && self.windows[0].1.number < all {
             self.windows.pop_front();
         }

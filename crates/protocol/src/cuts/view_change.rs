@@ -42,14 +42,14 @@ impl Flush {
         self.closing.end().filter(|_| self.completed.len() == 0)
     }
 
-    /// All required replicas hold everything below.
+    /// Position below which all required replicas hold everything.
     fn bound(&self) -> Position {
         if self.completed.len() > 0 { self.completed.bound() } else { self.closing.bound() }
     }
 }
 
 impl Sequencer {
-    /// Obeys no lower claim any more, and reports its cuts of view `old`.
+    /// Seals this member: it obeys no lower claim any more, and reports its cuts of view `old`.
     pub(super) fn seal(
         &mut self,
         now: Time,
@@ -75,10 +75,10 @@ impl Sequencer {
         self.gate.confirm(from, sealed, out);
     }
 
-    /// Completes the held cuts on the replicas of the next view that were members of this one: they
-    /// have the records. Others get them later. Then asks for uncovered records. Each replica
-    /// reports whether it was a member: this member does not know, if it did not see the view
-    /// start.
+    /// Completes the held cuts on the replicas of the next view that were members of this one:
+    /// these have the records; other replicas copy them later. Then asks for uncovered records.
+    /// Each replica reports whether it was a member: this member does not know, if it did not see
+    /// the view start.
     ///
     /// Only this process knows the answers: after a restart it would make another closing cut.
     pub(super) fn begin_flush(
@@ -121,7 +121,7 @@ impl Sequencer {
 
     /// Shards of the next view that this view has. A member that has not heard of this view's
     /// registration does not know them, and takes all for former ones. A joining shard begins at
-    /// the end of the cuts, and so may a former one that lost all replicas. Such a member cannot
+    /// the end of the cuts, and so may a former shard that lost all replicas. Such a member cannot
     /// tell them apart: with a joining shard it closes nothing.
     fn former_shards(&self, next: &View) -> Vec<ShardId> {
         let old = self.membership.view.as_ref().filter(|view| view.number == self.membership.number);
@@ -228,7 +228,7 @@ impl Sequencer {
             Registered::Starts => {
                 let started = self.persist(&JournalRecord::Started { view: view.clone() }, out);
                 self.start(&view, started);
-                // A later claim may have sealed it before it heard of the view.
+                // A later claim may have sealed this member before it heard of the view.
                 if self.membership.is_open() {
                     self.say_open(&view, out);
                 }

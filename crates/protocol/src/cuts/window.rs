@@ -36,7 +36,7 @@ pub struct Window {
     pub cuts: u32,
     /// Number of groups of shards. With 1, each shard has a turn in each cut.
     pub groups: u32,
-    /// Shards that keep a quota. None: the window is free.
+    /// Shards that keep a quota. If empty, the window is free.
     pub shares: Vec<Share>,
     /// Shards without turns.
     pub lenders: Vec<Lender>,
@@ -47,7 +47,7 @@ pub struct Window {
 pub struct Share {
     /// The shard.
     pub shard: ShardId,
-    /// Positions of each of its turns.
+    /// Number of positions in each of its turns.
     pub quota: u32,
     /// Index of its local log where its first turn begins.
     pub index: u64,
@@ -58,7 +58,7 @@ pub struct Share {
 pub struct Lender {
     /// The shard.
     pub shard: ShardId,
-    /// The quota that it had, or would have.
+    /// The quota that the shard had, or would have.
     pub quota: u32,
 }
 
@@ -67,9 +67,9 @@ pub struct Lender {
 pub struct NextWindow {
     /// Number of cuts.
     pub cuts: u32,
-    /// Shards that keep a quota, with it. None: the window is free.
+    /// Shards that keep a quota, with it. If empty, the window is free.
     pub keepers: Vec<(ShardId, u32)>,
-    /// The other shards.
+    /// The shards that lend.
     pub lenders: Vec<Lender>,
 }
 
@@ -133,7 +133,7 @@ pub struct Turn {
 }
 
 impl Lender {
-    /// Its positions behind the last cut's turns, in a window that is not free.
+    /// Number of the shard's positions behind the last cut's turns, in a window that is not free.
     #[must_use]
     pub fn room(self) -> u32 {
         self.quota.saturating_mul(limits::ROOM_QUOTAS).max(limits::LEAST_ROOM)
@@ -145,7 +145,7 @@ impl NextWindow {
         are_sound(self.cuts, self.keepers.iter().copied(), &self.lenders)
     }
 
-    /// `index`: length of a local log at `base`.
+    /// `index` returns the length of a shard's local log when the window begins.
     fn begin(&self, number: u32, base: Position, index: impl Fn(ShardId) -> u64) -> Window {
         let share =
             |(shard, quota): &(ShardId, u32)| Share { shard: *shard, quota: *quota, index: index(*shard) };
@@ -164,7 +164,7 @@ impl Window {
         NextWindow { cuts, keepers: keepers.to_vec(), lenders: vec![] }.begin(0, base, |_| 0)
     }
 
-    /// For checkers: the window without its arithmetic.
+    /// The window as plain data, for checkers, which compute positions themselves.
     pub(super) fn told(&self) -> shard::Turns {
         let Self { number, base, cuts, groups, ref shares, ref lenders } = *self;
         let shares = shares.iter().map(|share| (share.shard, share.quota, share.index)).collect();
@@ -200,14 +200,15 @@ impl Window {
         of_group.map(|(_, share)| u64::from(share.quota)).sum()
     }
 
-    /// First position of a cut's turns. For `cuts`: the end of the last turns.
+    /// First position of the turns in cut `cut`. For `cut` = `cuts`: the end of the last turns.
     fn turns_from(&self, cut: u32) -> Position {
         let round: u64 = self.shares.iter().map(|share| u64::from(share.quota)).sum();
         let begun: u64 = (0..cut % self.groups).map(|group| self.cut_size(group)).sum();
         self.base + u64::from(cut / self.groups) * round + begun
     }
 
-    /// First position of a cut. For `cuts`: the end of the window. `None`: the window is free.
+    /// First position of cut `cut`. For `cut` = `cuts`: the end of the window. `None`: the window
+    /// is free.
     #[must_use]
     pub fn cut_from(&self, cut: u32) -> Option<Position> {
         let room = if cut < self.cuts {
@@ -235,25 +236,27 @@ impl Window {
         index + self.turns(rank, cut) * u64::from(quota)
     }
 
-    /// The same. `None`: no share.
+    /// Like `length_at`. `None`: the shard has no share.
     pub(super) fn length(&self, shard: ShardId, cut: u32) -> Option<u64> {
         Some(self.length_at(self.rank(shard)?, cut))
     }
 
-    /// The same for the cuts before this one.
+    /// Like `length`, for the cuts before this one.
     pub(super) fn length_before(&self, shard: ShardId, cut: u32) -> Option<u64> {
         let rank = self.rank(shard)?;
         Some(cut.checked_sub(1).map_or(self.shares[rank].index, |last| self.length_at(rank, last)))
     }
 
-    /// Cuts that cover a local log of this length, at most all. `None`: no share.
+    /// Number of cuts that cover a local log of this length, at most all. `None`: the shard has no
+    /// share.
     pub(super) fn needed(&self, shard: ShardId, length: u64) -> Option<u32> {
         let begun = length > self.shares[self.rank(shard)?].index;
         let last = if begun { self.awaited(shard, length - 1)?.saturating_add(1) } else { 0 };
         Some(last.min(self.cuts))
     }
 
-    /// First cut whose turn a local log of this length does not meet. From `cuts` on: it meets all.
+    /// First cut whose turn a local log of this length does not meet. A result of `cuts` or more:
+    /// it meets all.
     pub(super) fn awaited(&self, shard: ShardId, length: u64) -> Option<u32> {
         let rank = self.rank(shard)?;
         let Share { quota, index, .. } = self.shares[rank];
@@ -262,7 +265,7 @@ impl Window {
         Some(u32::try_from(cut).unwrap_or(u32::MAX))
     }
 
-    /// Position of an index. `None`: the shard has no turn for it here.
+    /// Position of an index of the shard's local log. `None`: no turn of this window contains it.
     pub(super) fn position(&self, shard: ShardId, index: u64) -> Option<Position> {
         let cut = self.awaited(shard, index).filter(|cut| *cut < self.cuts)?;
         let mut position = self.turns_from(cut);
@@ -286,7 +289,7 @@ impl Window {
         self.shares.iter().enumerate().filter_map(in_cut)
     }
 
-    /// Includes lenders.
+    /// Quotas of all shards, also of lenders.
     pub(super) fn quotas(&self) -> impl Iterator<Item = (ShardId, u32)> {
         let kept = self.shares.iter().map(|share| (share.shard, share.quota));
         kept.chain(self.lenders.iter().map(|lender| (lender.shard, lender.quota)))

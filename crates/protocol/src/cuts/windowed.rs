@@ -1,4 +1,5 @@
-//! Cuts of a log with quotas: fixed ones, or free ones in a free window.
+//! Cuts of a log with quotas: by turns (`fixed.rs`), or, in a free window, of all available records
+//! (`free.rs`).
 
 use seriatim_model::{LogConfig, NodeId, Position, ShardId, Time, View};
 

@@ -34,9 +34,10 @@ pub(super) struct Pending {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Target {
-    /// `None` before the first send, and if records travel with their ids.
+    /// Shard that gets the record. `None` before the first send, and if records travel with their
+    /// ids.
     pub(super) shard: Option<ShardId>,
-    /// One bit per replica of the shard that holds it in the present view.
+    /// One bit per replica of the shard that holds the record in the present view.
     pub(super) stored: u16,
 }
 
@@ -74,7 +75,7 @@ impl Appends {
         self.pending.get_mut(index)
     }
 
-    /// `number` lies between `base` and `end`.
+    /// Appends from `number` on, which lies between `base` and `end`.
     pub(super) fn from(&self, number: u64) -> impl Iterator<Item = (u64, &Pending)> {
         (number..).zip(self.pending.range((number - self.base) as usize..))
     }
@@ -96,7 +97,6 @@ impl Appends {
         self.pending.push_back(pending);
     }
 
-    /// Drops completed appends below `number` from the front.
     pub(super) fn release_below(&mut self, number: u64) {
         while self.base < number && self.pending.front().is_some_and(|pending| pending.completed) {
             self.pending.pop_front();
@@ -104,7 +104,7 @@ impl Appends {
         }
     }
 
-    /// The later appends must not be used afterwards.
+    /// Removes one append. Later ones then have wrong numbers, and must not be used.
     pub(super) fn remove(&mut self, number: u64) -> Option<Pending> {
         let index = self.index(number)?;
         self.pending.remove(index)
@@ -148,7 +148,7 @@ impl Appends {
         }
     }
 
-    /// A new view counts none of the earlier acknowledgements.
+    /// Forgets the replicas' acknowledgements, which do not count in a new view.
     pub(super) fn none_is_stored(&mut self) {
         self.pending.iter_mut().for_each(|pending| pending.target.stored = 0);
     }

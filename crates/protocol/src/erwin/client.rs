@@ -44,12 +44,12 @@ pub struct LogClient {
     pub(super) tails: Tails<BTreeMap<NodeId, Count>>,
     /// Lowest position at which a session may open.
     floor: Position,
-    /// Positions below were asked for; `locate_at` is the next repetition.
+    /// Positions of lower numbers were asked for. `locate_at`: time of the next repetition.
     pub(super) asked_below: u64,
     pub(super) locate_at: Option<Time>,
-    /// The end of this session, or of an earlier one.
+    /// Request in progress to end this session, or an earlier one.
     pub(super) ending: Option<Ending>,
-    /// An earlier run's session, where this run cannot use its ids.
+    /// Resumption of an earlier run's session, in logs where this run cannot use its ids.
     pub(super) resuming: Option<Resuming>,
     pub(super) past: Past,
     pub(super) jitter: Jitter,
@@ -59,7 +59,7 @@ pub struct LogClient {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Session {
     None,
-    /// Awaits the tail for the session's id.
+    /// Waits for the tail, which becomes part of the session's id.
     Opening,
     Open(SessionId),
 }
@@ -169,7 +169,8 @@ impl LogClient {
         client
     }
 
-    /// The open session and its next number; while an earlier run's appends are repeated, theirs.
+    /// The open session and its next number. While appends of an earlier run are repeated: that
+    /// run's session and next number.
     #[must_use]
     pub fn session(&self) -> Option<(SessionId, u64)> {
         match self.session {
@@ -249,7 +250,7 @@ impl LogClient {
             }
             Message::OutOfOrder { view, session, expected } if self.is_mine(session) && view == current => {
                 match self.members.get_mut(&node) {
-                    // Late: the member has them by now.
+                    // The message is late: the member has these numbers by now.
                     Some(member) if expected < member.acknowledged => {}
                     _ if expected < self.appends.base() => self.session_lost(session, out),
                     Some(member) => {
@@ -289,7 +290,7 @@ impl LogClient {
     }
 
     fn acknowledged(&mut self, now: Time, node: NodeId, next: u64, out: &mut Out) {
-        // A resumed session may be ahead of this run.
+        // A member may have more numbers of a resumed session than this run.
         let next = next.min(self.appends.end());
         let has_records = self.log.config().order.places_by_position();
         let Some(member) = self.members.get_mut(&node) else { return };
@@ -336,7 +337,7 @@ impl LogClient {
         }
     }
 
-    /// Acknowledgements of other views do not count.
+    /// Starts again with the view's members: acknowledgements of other views do not count.
     fn enter_view(&mut self, now: Time) {
         let Some(view) = self.log.view().cloned() else { return };
         let old = std::mem::take(&mut self.members);
@@ -504,7 +505,7 @@ impl LogClient {
                 let acknowledged = member.acknowledged.max(base);
                 let sent = (acknowledged, member.sent);
                 let in_flight = self.appends.bytes_of(sent, has_records);
-                // An acknowledgement frees room.
+                // Without room, an acknowledgement must come first.
                 let Some(most) = member.pace.room(in_flight) else { break };
                 let mut bytes = 0;
                 let mut entries = vec![];

@@ -9,7 +9,6 @@ use crate::parts::appending::reply;
 use crate::parts::timeouts::RESEND_FIRST;
 
 impl LogClient {
-    /// Drops completed appends at the front.
     pub(super) fn release(&mut self) {
         self.appends.release_below(self.committed);
         let (base, end) = (self.appends.base(), self.appends.end());
@@ -18,7 +17,7 @@ impl LogClient {
             "appends from {base} to {end} are there, and those below {} are committed",
             self.committed
         );
-        // The caller that wants the session's end waits for this.
+        // A caller that wants the session's end waits until nothing is in flight.
         self.work_is_due |= self.in_flight() == 0 && self.askers.want_end();
     }
 
@@ -53,8 +52,8 @@ impl LogClient {
         }
     }
 
-    /// Completes the appends below a bound number, which are bound, too; where records travel apart
-    /// from their ids, perhaps to no-ops.
+    /// Completes the appends below a bound number: they are bound, too. Where records travel apart
+    /// from their ids, these may be no-ops, so each must be stored.
     fn complete_below(&mut self, number: u64, session: SessionId, out: &mut Out) {
         let base = self.appends.base();
         if !self.log.config().order.places_by_position() {
@@ -105,12 +104,12 @@ impl LogClient {
         for token in self.past.give_up() {
             out.push(reply(token, Reply::Failed(Failure::SessionExpired(session))));
         }
-        // Answers the caller that asked for the end.
+        // The timer answers the caller that asked for the end.
         self.work_is_due = true;
         self.forget_session();
     }
 
-    /// Acknowledgements of this session do not count for the next.
+    /// Resets the state: acknowledgements of this session do not count for the next.
     fn forget_session(&mut self) {
         self.resuming = None;
         self.session = Session::None;

@@ -11,13 +11,13 @@ use super::message::Message;
 use crate::parts::appending::reply;
 use crate::parts::timeouts::RESEND_FIRST;
 
-/// The client may have left this session.
+/// An end in progress. The client may have left the session.
 #[derive(Clone, Debug)]
 pub(super) struct Ending {
-    /// The request for the end.
+    /// Token of the request for the end.
     pub(super) token: u64,
     session: SessionId,
-    /// Above all numbers of this run.
+    /// A number above all appends of this run.
     below: u64,
     /// The view of the last `Close`.
     view: ViewNumber,
@@ -88,7 +88,7 @@ impl LogClient {
         }
     }
 
-    /// Includes appends submitted since the request.
+    /// Raises `below` over appends submitted since the request.
     fn raise_end(&mut self) {
         let end = self.appends.end();
         if let (Session::Open(session), Some(ending)) = (&self.session, &mut self.ending)

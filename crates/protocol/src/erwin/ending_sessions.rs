@@ -49,14 +49,14 @@ struct Ending {
     askers: EndWaiters,
     successor: Option<SessionId>,
     step: Step,
-    /// Followers that have not answered.
+    /// Followers that have not answered the present step.
     unanswered: BTreeSet<NodeId>,
     said_at: Time,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Highest next number so far.
+    /// `highest`: the highest next number so far.
     Freezing {
         highest: u64,
     },
@@ -119,7 +119,7 @@ impl Endings {
         self.0.insert(session, ending);
     }
 
-    /// A follower's next number; `None`: it has ended the session.
+    /// Takes a follower's answer. `next`: its next number; `None`: it has ended the session.
     fn answered(&mut self, node: NodeId, session: SessionId, next: Option<u64>) {
         let Some(ending) = self.0.get_mut(&session) else { return };
         match (&mut ending.step, next) {
@@ -187,7 +187,7 @@ impl Endings {
 }
 
 impl Sequencer {
-    /// Leader: a follower may know the session although the leader does not.
+    /// Leader: ends even an unknown session, since a follower may know it.
     pub(super) fn close(
         &mut self,
         now: Time,
@@ -196,7 +196,7 @@ impl Sequencer {
         successor: Option<SessionId>,
         out: &mut Out,
     ) {
-        // A foreign client's: a session cannot succeed itself.
+        // Only foreign clients name a session as its own successor.
         if successor != Some(session) {
             self.begin_end(now, client, session, successor, out);
         }
@@ -230,7 +230,7 @@ impl Sequencer {
     ) {
         let view = self.membership.number;
         if self.log.is_ahead(session) {
-            // Opened above any tail, or an accepted loss lowered the tail.
+            // The session was opened above any tail, or an accepted loss lowered the tail.
             if let (Some(_), Address::Client(..)) = (&self.orderer, asker) {
                 reply(asker, Message::NotEnded { view, session }, out);
             }
@@ -244,7 +244,7 @@ impl Sequencer {
             return;
         }
         if successor.is_some() && is_too_old {
-            // The outcome of its numbers is lost.
+            // The session was forgotten, and with it the outcome of its numbers.
             return reply(asker, Message::NotEnded { view, session }, out);
         }
         if end.is_some() && (successor.is_none() || self.log.sessions().successor_of(session).is_some()) {
@@ -254,11 +254,11 @@ impl Sequencer {
             && !is_too_old
             && !self.closers.has_room(asker.peer(), most_closed(self.options.limits.max_sessions))
         {
-            // Remembering an unknown session's end would displace one in use.
+            // Remembering an unknown session's end would displace a session in use.
             return reply(asker, Message::NotEnded { view, session }, out);
         }
         if !orderer.endings.has_room() || has_no_room && !is_too_old {
-            // The asker retries.
+            // There is no room: the asker retries.
             return;
         }
         if matches!(asker, Address::Client(..)) && known.or(end).is_none() {
@@ -276,7 +276,7 @@ impl Sequencer {
                 reply(from, Message::Frozen { view, session, next }, out);
             }
             Message::End { view, session, at, successor } => {
-                // Unknown and old sessions, too: the leader's order may bring them back.
+                // Also ends unknown and old sessions: the leader's order may bring them back.
                 if self.log.sessions().end_of(session).is_none() {
                     self.end_here(session, at, out);
                 }
@@ -340,7 +340,7 @@ impl Sequencer {
         orderer.endings.end(when, session, (at, ticket), followers, out);
     }
 
-    /// All members ended it durably, so permanently.
+    /// Once all members ended a session durably, answers its askers.
     fn finish_end(&mut self, now: Time, session: SessionId, out: &mut Out) {
         let Some(orderer) = &mut self.orderer else { return };
         let Some((at, askers)) = orderer.endings.take_ended(session, &self.gate) else { return };
@@ -348,7 +348,7 @@ impl Sequencer {
         for (asker, wanted) in askers {
             let successor = self.log.sessions().successor_of(session);
             match asker {
-                // It named its successor after the end was under way.
+                // This client named its successor too late for this end, which is repeated with it.
                 Address::Client(..) if wanted.is_some() && successor.is_none() => {
                     self.begin_end(now, asker, session, wanted, out);
                 }
@@ -365,8 +365,8 @@ impl Sequencer {
         let end = self.log.sessions().end_of(session).filter(|_| !orderer.endings.is_under_way(session));
         match (asker, end) {
             (Address::Node(_, Endpoint::Shard(_)), end) => {
-                // Numbers below were ordered, and every shard holds its part. A forgotten session
-                // gets no more positions at all.
+                // Numbers below `first` were ordered, and every shard holds its part. A forgotten
+                // session gets no more positions at all.
                 let next = self.log.sessions().next(session).unwrap_or(0);
                 let below = self.log.ring().first_number(session).unwrap_or(next);
                 let first = if self.log.is_too_old(session) { u64::MAX } else { below };

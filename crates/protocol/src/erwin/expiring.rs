@@ -2,9 +2,9 @@
 //! their later appends.
 //!
 //! Each replica decides for itself. It must not admit a record again that its log has, so every
-//! forgotten session must lie below its own floor. A view recovers from one replica, whose
-//! sessions, floor and log all members adopt, and an append that one member refuses is never
-//! acknowledged.
+//! forgotten session must lie below its own floor: unlisted sessions opened below the floor have
+//! expired. A view recovers from one replica, whose sessions, floor and log all members adopt, and
+//! an append that one member refuses is never acknowledged.
 //!
 //! The floor stays at or below `ordered` while sessions opened below that may be forgotten. A full
 //! table may have none: they were closed at the tail of a quiet log, or their clients received a
@@ -35,7 +35,7 @@ impl Sequencer {
         }
     }
 
-    /// Orders and ends may have added too many sessions.
+    /// Forgets surplus sessions, which orders and ends may have added.
     pub(super) fn limit_sessions(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         if self.log.exceeds(Excess::Sessions) {
             self.expire_those(now, Excess::Sessions, out);
@@ -58,7 +58,7 @@ impl Sequencer {
             |session| self.orderer.as_ref().is_some_and(|orderer| orderer.endings.is_under_way(session));
         let sessions = self.log.superfluous(excess, stable, is_ending);
         if sessions.is_empty() {
-            // All are in use, and searching is expensive.
+            // All sessions are in use, and searching is expensive.
             self.expire_not_before = now + limits::RESEND_AFTER;
             return;
         }

@@ -1,8 +1,8 @@
 //! How a follower forwards entries that a dead client sent to it but not to the leader.
 //!
-//! The follower cannot distinguish them from entries that wait in the leader's ring, but the former
-//! stay its oldest forever. So it forwards its oldest entries, at most one message's worth, and
-//! repeats with a doubling backoff while they stay the oldest.
+//! The follower cannot distinguish them from entries that wait in the leader's ring, but a dead
+//! client's entries stay the oldest here forever. So it forwards its oldest entries, at most one
+//! message's worth, and repeats with a doubling backoff while they stay the oldest.
 
 use std::time::Duration;
 
@@ -39,7 +39,6 @@ impl Forwarding {
         held.iter().next().map(|oldest| self.is_due_at(oldest))
     }
 
-    /// Entries to forward now.
     pub(super) fn take_due(&mut self, now: Time, held: &Ring, limits: &Limits) -> Vec<Batch> {
         let Some(oldest) = held.iter().next().filter(|oldest| now >= self.is_due_at(oldest)) else {
             return vec![];
@@ -78,7 +77,7 @@ impl Forwarding {
 }
 
 impl Sequencer {
-    /// Follower: the leader admits them like any append.
+    /// Follower: forwards old entries, which the leader admits like any append.
     pub(super) fn forward_old(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         let (true, Some(view)) = (self.follows(), &self.membership.view) else { return };
         for (session, first, entries) in self.forwarding.take_due(now, self.log.ring(), &self.options.limits)

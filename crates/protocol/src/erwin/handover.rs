@@ -1,7 +1,7 @@
 //! View changes where sequencing replicas hold records, or their ids, until the shards have them
 //! (LazyLog §4.5).
 //!
-//! The chosen replica flushes, as the contract's default says; `view_change.rs` decides how much.
+//! The chosen replica flushes, by the default of `Handover`; `view_change.rs` decides how much.
 
 use seriatim_model::{Position, ViewNumber};
 
@@ -12,7 +12,8 @@ use crate::control::{Evidence, FlushRange, Handover};
 pub(crate) struct Unbound;
 
 impl Unbound {
-    /// The chosen replica's `ordered`: the shards hold everything below.
+    /// The chosen replica's `ordered`: the shards hold everything below it. `None`: no replica is
+    /// chosen.
     fn ordered(evidence: &Evidence) -> Option<Position> {
         evidence.chosen()?;
         Some(evidence.chosen_state().map_or(Position::ZERO, |state| state.ordered))
@@ -20,7 +21,7 @@ impl Unbound {
 }
 
 impl Handover for Unbound {
-    /// The chosen replica itself reports the end of its flush.
+    /// Start of the flush, whose end the chosen replica reports itself.
     fn range(&self, evidence: &Evidence) -> FlushRange {
         FlushRange::none_at(match Self::ordered(evidence) {
             Some(ordered) => ordered,
@@ -29,12 +30,12 @@ impl Handover for Unbound {
         })
     }
 
-    /// Without a chosen replica, only final positions are certain.
+    /// Positions below it keep their records. Without a chosen replica, only final positions do.
     fn certain(&self, evidence: &Evidence) -> Position {
         evidence.highest_stable().max(Self::ordered(evidence).unwrap_or_default())
     }
 
-    /// The flush places records as the new view does.
+    /// New shards join at the start of the flush, which already uses the new view's placement.
     fn joins_at(&self, flush: FlushRange) -> Position {
         flush.first()
     }

@@ -23,7 +23,7 @@ pub(super) struct LogState {
     /// Frozen sessions of this view, each with its next number, until the leader decides their
     /// ends.
     frozen: BTreeMap<SessionId, u64>,
-    /// Records held or dropped in this view.
+    /// Digest of the ids held or dropped in this view.
     seen: IdSetDigest,
 }
 
@@ -36,7 +36,7 @@ pub(super) enum Cut {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Disk {
     pub is_full: bool,
-    /// Too much waits for the disk.
+    /// Whether too much data waits for the disk.
     pub is_pressed: bool,
 }
 
@@ -85,7 +85,6 @@ impl LogState {
         self.ring.len() as u64
     }
 
-    /// The log's end, as known here.
     pub(super) fn tail(&self) -> Position {
         self.ordered + self.held()
     }
@@ -94,7 +93,7 @@ impl LogState {
         SealedState { ordered: self.ordered, held: self.held() }
     }
 
-    /// Whether it can never admit anything again.
+    /// Whether the session is forgotten and too old to return.
     pub(super) fn is_too_old(&self, session: SessionId) -> bool {
         self.sessions.has_expired(session, self.ordered, self.config.session_idle_positions)
     }
@@ -104,7 +103,7 @@ impl LogState {
         !self.is_too_old(session) && !self.is_ahead(session)
     }
 
-    /// Whether it was opened above any plausible tail.
+    /// Whether the session's id claims an opening above any plausible tail.
     pub(super) fn is_ahead(&self, session: SessionId) -> bool {
         self.sessions.is_ahead(session, self.ordered)
     }
@@ -132,8 +131,8 @@ impl LogState {
         }
     }
 
-    /// Whether the session must wait until its client has learned of its no-ops: they number at
-    /// least the room left.
+    /// Whether the session must wait until its client has learned of its no-ops, because their
+    /// number reaches the room left for no-ops.
     pub(super) fn refuses_for_voids(&mut self, session: SessionId, lowest: u64) -> bool {
         let most = self.options.limits.void_runs;
         let has_too_many = |sessions: &Sessions| {
@@ -147,7 +146,7 @@ impl LogState {
         has_too_many(&self.sessions)
     }
 
-    /// Truncates `entries`, numbered from `first` on, to those that fit. Returns why.
+    /// Truncates `entries`, numbered from `first` on, to the number that fits. Returns why.
     pub(super) fn cut(
         &self,
         session: SessionId,
@@ -157,7 +156,7 @@ impl LogState {
     ) -> Option<Cut> {
         entries.truncate(usize::try_from(self.sessions.room(session, first)).unwrap_or(usize::MAX));
         let (fits, cut) = match self.frozen.contains_key(&session) && !entries.is_empty() {
-            // The session's end is about to decide these.
+            // The session's end, in progress, decides these numbers.
             true => (0, Some(Cut::NoRoom)),
             false => self.room_for(session, disk, entries),
         };
@@ -187,7 +186,8 @@ impl LogState {
 
     /// Whether to remember a session refused for lack of room.
     pub(super) fn notes_refused(&self, session: SessionId) -> bool {
-        // A session from far above may be unknown elsewhere: it must not raise the floor here.
+        // A session opened far above `ordered` may be unknown to other members: it must not raise
+        // the floor here.
         session.opened_at() <= self.ordered + limits::MOST_SESSION_AHEAD / 2
     }
 
@@ -213,7 +213,7 @@ impl LogState {
         }
     }
 
-    /// Drops these entries, and gives them positions from `first` on. `follows`: this replica's
+    /// Drops the entries of `runs`, whose positions begin at `first`. `follows`: this replica's
     /// leader may have ordered more.
     pub(super) fn order(&mut self, first: Position, runs: &[BoundIds], follows: bool) {
         assert!(
@@ -235,33 +235,33 @@ impl LogState {
         self.sessions.sweep(self.ordered, idle, follows, |session| self.ring.holds(session));
     }
 
-    /// Stops admission. Returns the session's next number, or its end if it has ended.
+    /// Stops admission to a session. Returns its next number, or its end if it has ended.
     pub(super) fn freeze(&mut self, session: SessionId) -> u64 {
-        // Permanently frozen: the question is late, or the leader has forgotten the end.
+        // An ended session stays frozen: the question is late, or the leader has forgotten the end.
         if let Some(end) = self.sessions.end_of(session) {
             return end;
         }
-        // The first answer counts even after this replica forgot the session: the leader may have
-        // used or missed it. So do numbers that the leader has bound since.
+        // Repeats the first answer, even if this replica forgot the session since: the leader may
+        // have used or missed that answer. Numbers that the leader has bound since count, too.
         let next = self.sessions.next(session).unwrap_or(0);
         next.max(*self.frozen.entry(session).or_insert(next))
     }
 
-    /// The session has ended or is forgotten.
+    /// Ends the freeze: the session has ended or is forgotten.
     pub(super) fn thaw(&mut self, session: SessionId) {
         self.frozen.remove(&session);
     }
 
     pub(super) fn end(&mut self, session: SessionId, at: u64) {
-        // Not compared with the present next number: a leader that had forgotten the session may
-        // have bound more of it.
+        // `at` is not compared with the present next number: a leader that had forgotten the
+        // session may have bound more of it.
         let is_too_low = self.frozen.get(&session).is_some_and(|frozen| at < *frozen);
         let may_be = self.options.mutates(Mutation::EndedAtLeadersNumber);
         assert!(!is_too_low || may_be, "session {session} ends at {at}, below its frozen end here");
         self.sessions.end(session, at);
     }
 
-    /// The successor becomes known, too, before its first append.
+    /// Notes the successor, which becomes known before its first append.
     pub(super) fn succeed(&mut self, session: SessionId, successor: SessionId) {
         let successor = self.sessions.succeed(session, successor);
         if self.may_begin(successor) {
@@ -273,8 +273,8 @@ impl LogState {
         self.sessions.open(session, self.ordered);
     }
 
-    /// Idle sessions to forget to meet the limit, the least recently bound first; none bound at or
-    /// above `stable`.
+    /// Idle sessions to forget so that the limit is met, the least recently bound first. None was
+    /// bound at or above `stable`.
     pub(super) fn superfluous(
         &self,
         excess: Excess,
@@ -304,7 +304,7 @@ impl LogState {
         }
     }
 
-    /// Forgets a session with its entries, none of which all members acknowledged.
+    /// Forgets a session with its entries. No entry was acknowledged by all members.
     pub(super) fn forget(&mut self, session: SessionId) {
         let next = self.sessions.next(session).unwrap_or(0);
         self.ring.drop_run(IdRun { session, first: 0, count: next });
@@ -336,7 +336,6 @@ impl LogState {
         }
     }
 
-    /// Replaces everything by a snapshot.
     pub(super) fn restore(
         &mut self,
         ordered: Position,

@@ -14,7 +14,7 @@ use crate::parts::membership::Staged;
 use crate::parts::{Content, Sessions};
 use crate::roles::RoleEffect;
 
-/// Written at durability `disk`.
+/// An entry of the journal at durability `disk`.
 #[derive(Debug)]
 pub(super) enum JournalRecord {
     Admitted { session: SessionId, first: u64, lowest: u64, entries: Vec<Content> },
@@ -91,7 +91,6 @@ impl Sequencer {
         out.finish()
     }
 
-    /// Writes a journal entry, at durability `disk`.
     pub(super) fn persist(&mut self, record: &JournalRecord, out: &mut Vec<RoleEffect>) -> Ticket {
         match self.log.config().durability {
             Durability::Disk => self.gate.persist(record, out),
@@ -102,8 +101,8 @@ impl Sequencer {
     fn replay(&mut self, record: JournalRecord) {
         match record {
             JournalRecord::Admitted { session, first, lowest, entries } => {
-                // The session may have been known, without records, when the floor rose; the
-                // journal lacks that.
+                // The session may have been known, without records, when the floor rose. The
+                // journal does not show that, so the session becomes known first.
                 self.log.open(session);
                 self.log.hold(Time::ZERO, session, (first, lowest), entries, Ticket(0));
             }

@@ -18,7 +18,6 @@ pub enum Message {
     Append {
         view: ViewNumber,
         session: SessionId,
-        /// Number of the first entry.
         first: u64,
         /// Lowest number that the client still waits for.
         lowest: u64,
@@ -38,7 +37,6 @@ pub enum Message {
         view: ViewNumber,
         session: SessionId,
         next: u64,
-        /// Whether a full disk is the reason.
         disk_full: bool,
     },
     /// Replica to client: unknown or forgotten session; nothing was stored.
@@ -65,7 +63,6 @@ pub enum Message {
         view: ViewNumber,
         /// `ordered` plus `held`.
         count: Position,
-        /// Number of entries held.
         held: u64,
         /// Digest of the ids held or dropped in this view.
         seen: u64,
@@ -78,21 +75,21 @@ pub enum Message {
     Close {
         view: ViewNumber,
         session: SessionId,
-        /// Session in which the client continues; one named earlier takes precedence.
+        /// Session in which the client continues; a successor named earlier takes precedence.
         successor: Option<SessionId>,
     },
     /// Leader to followers: admit nothing more of this session until `End`. Reply: `Frozen`.
     Freeze { view: ViewNumber, session: SessionId },
-    /// Follower to leader: frozen.
+    /// Follower to leader, in reply to `Freeze`.
     Frozen {
         view: ViewNumber,
         session: SessionId,
-        /// The session's next number here.
+        /// The session's next number at the follower.
         next: u64,
     },
     /// Leader to followers: the session ends; numbers from `at` on are refused. Reply: `Ended`.
     End { view: ViewNumber, session: SessionId, at: u64, successor: Option<SessionId> },
-    /// Follower to leader: ended durably here. Leader to client: ended durably on all replicas.
+    /// Follower to leader: the session ended durably here. Leader to client: on all replicas.
     Ended { view: ViewNumber, session: SessionId, at: u64, successor: Option<SessionId> },
     /// Leader to client: neither the session nor its end is known.
     NotEnded { view: ViewNumber, session: SessionId },
@@ -109,7 +106,7 @@ pub enum Message {
     /// Leader to followers: these ids are bound, in order, to the positions from `from` on. Reply:
     /// `TruncateAck`.
     Truncate { view: ViewNumber, from: Position, runs: Vec<BoundIds> },
-    /// Follower to leader: dropped durably, up to `ordered`.
+    /// Follower to leader: it has durably dropped the entries below `ordered`.
     TruncateAck { view: ViewNumber, ordered: Position },
 }
 

@@ -35,10 +35,10 @@ pub(super) struct Orderer {
     gathers_until: Time,
     /// Batches on the shards that a follower has not confirmed.
     drops: VecDeque<DropBatch>,
-    /// For the oldest of `drops`.
+    /// Retransmission of the oldest of `drops`.
     retransmit: Retransmit,
     followers: BTreeMap<NodeId, Position>,
-    /// Own drops below this position are durable; `own_pending` are being written.
+    /// The leader's own drops below this position are durable. `own_pending`: drops being written.
     own: Position,
     own_pending: VecDeque<(Ticket, Position)>,
     stable: Position,
@@ -68,7 +68,7 @@ struct ShardProgress {
 }
 
 impl Orderer {
-    /// `slot` is where the ring begins.
+    /// `slot`: ring slot of the view's first entry.
     pub(super) fn new(view: &View, me: NodeId, slot: u64, options: Options) -> Self {
         let pusher = Pusher::new(view.number, view, view.start, options);
         let progress =
@@ -217,7 +217,7 @@ impl Orderer {
                 let place = position + (id.number - run.first);
                 let askers = self.waiting.remove(&id).unwrap_or_default();
                 if bound.is_void {
-                    // The client retries, and is then answered.
+                    // The id is void: the client retries, and is then answered.
                     askers.iter().for_each(|asker| self.asked.give_back(asker.peer(), 1));
                     continue;
                 }
@@ -272,7 +272,7 @@ impl Orderer {
         }
     }
 
-    /// Answers once the position is final. Ignores a client beyond its share: it retries.
+    /// Answers a client once the position is final. Ignores a client beyond its share: it retries.
     pub(super) fn ask(
         &mut self,
         asker: Address,
@@ -313,7 +313,7 @@ impl Orderer {
         self.pusher.resend(now, self.stable, out);
         self.endings.resend(now, self.view.number, out);
         if !self.drops.is_empty() && self.retransmit.expires(now) {
-            // A follower ignores every batch after one that it missed.
+            // Resends all batches: a follower ignores each one behind a missed batch.
             for (follower, confirmed) in &self.followers {
                 for drop in self.drops.iter().filter(|drop| *confirmed < drop.to) {
                     drop.send(self.view.number, *follower, out);
@@ -343,7 +343,6 @@ impl DropBatch {
     }
 }
 
-/// Returns whether the item was new.
 fn add_once<T: PartialEq>(list: &mut Vec<T>, item: T) -> bool {
     let is_new = !list.contains(&item);
     if is_new {

@@ -30,7 +30,7 @@ pub(super) struct Pusher {
     routes: BTreeMap<ShardId, Route>,
     batches: VecDeque<Batch>,
     options: Options,
-    /// For the oldest batch.
+    /// Retransmission of the oldest batch.
     retransmit: Retransmit,
     end: Position,
 }
@@ -53,7 +53,7 @@ struct Batch {
 
 #[derive(Clone, Debug)]
 enum BatchPart {
-    /// Its records (LazyLog §4.3).
+    /// The shard's records of the batch (LazyLog §4.3).
     Records(Vec<Run>),
     /// All ids of the batch (LazyLog §5.2).
     Ids(Vec<Ordered>),
@@ -151,7 +151,6 @@ impl Pusher {
         Some(BoundBatch { from, to, ids: parts.map(|(ids, is_void)| BoundIds { ids, is_void }).collect() })
     }
 
-    /// Resends the oldest batch to unanswered shards.
     pub(super) fn resend(&mut self, now: Time, stable: Position, out: &mut Vec<RoleEffect>) {
         if self.batches.is_empty() || !self.retransmit.expires(now) {
             return;
@@ -216,7 +215,6 @@ fn records_of<'a>(
     parts.into_iter().map(|(shard, runs)| (shard, BatchPart::Records(runs))).collect()
 }
 
-/// Ids of entries whose records are put.
 fn puts_of<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<Ordered> {
     let mut puts: Vec<Ordered> = vec![];
     for entry in entries {

@@ -35,7 +35,9 @@ pub(super) struct Putting {
     replicas: BTreeMap<(ShardId, NodeId), Progress>,
 }
 
-/// Invariant: records of this replica below `sent` are stored there, or in flight, or in `refused`;
+/// Puts to one replica.
+///
+/// Invariant: its records below `sent` are stored there, or in flight, or in `refused`;
 /// `unanswered` counts the records in flight, and `in_flight` their bytes.
 #[derive(Clone, Debug)]
 struct Progress {
@@ -47,8 +49,8 @@ struct Progress {
     /// earlier refused ids. So a fenced replica gets every record in turn, even through a small
     /// window.
     again_from: u64,
-    /// Whether it is not in this view yet: it keeps records without acknowledging them. Meanwhile
-    /// it gets only records whose ids were sent, since a view change may wait for these.
+    /// Whether the replica is not in this view yet: it keeps records without acknowledging them.
+    /// Meanwhile it gets only records whose ids were sent, since a view change may wait for these.
     is_fenced: bool,
     unanswered: u64,
     in_flight: usize,
@@ -159,7 +161,7 @@ struct Unstored<'a> {
     appends: &'a Appends,
     /// The shard, and the replica's bit in [`Target::stored`].
     at: (ShardId, u16),
-    /// Maximum per message.
+    /// Maximum number of records per message.
     batch_records: usize,
 }
 
@@ -213,7 +215,7 @@ impl Putting {
         self.replicas.range(range).map(|((_, node), progress)| (*node, progress))
     }
 
-    /// Stops waiting for answers.
+    /// Stops waiting for answers about a record.
     pub(super) fn forget(&mut self, id: RecordId, Pending { target, record, .. }: &Pending) {
         let Some(shard) = target.shard else { return };
         let range = (shard, NodeId(0))..=(shard, NodeId(u32::MAX));
@@ -237,7 +239,6 @@ impl Putting {
         self.replicas.values().filter_map(due).min()
     }
 
-    /// Resets for another session.
     pub(super) fn restart(&mut self) {
         (self.ids_held, self.ids_sent, self.stored_below) = (0, 0, 0);
         for progress in self.replicas.values_mut() {
@@ -246,7 +247,6 @@ impl Putting {
         }
     }
 
-    /// Resends unanswered records after a pause.
     pub(super) fn disconnected(&mut self, now: Time, gone: NodeId, base: u64) {
         for ((_, node), progress) in &mut self.replicas {
             if *node == gone {
@@ -324,8 +324,8 @@ impl Putting {
         has_timed_out
     }
 
-    /// A replica is not in this view: resends after a pause. If it `keeps` records, only those
-    /// whose ids were sent.
+    /// A replica is not in this view: resends after a pause. If it `keeps` records, resends only
+    /// records whose ids were sent.
     fn fenced(&mut self, now: Time, from: Replica, session: SessionId, appends: &Appends, keeps: bool) {
         let (first, count) = (appends.base(), appends.len() as u64);
         self.send_again(from, IdRun { session, first, count }, appends);
@@ -351,7 +351,7 @@ impl Putting {
         }
     }
 
-    /// Marks those of `ids` that are in flight to a replica as refused.
+    /// Marks the part of `ids` that is in flight to a replica as refused.
     fn send_again(&mut self, from: Replica, ids: IdRun, appends: &Appends) {
         let Some(progress) = self.replicas.get_mut(&from) else { return };
         let mut refused: Option<IdRun> = None;
@@ -372,7 +372,7 @@ impl Putting {
         progress.refused.extend(refused);
     }
 
-    /// A replica stored these. Returns whether it belongs to the view.
+    /// A replica stored the records of `ids`. Returns whether it belongs to the view.
     fn stored(&mut self, now: Time, from: Replica, ids: IdRun, appends: &mut Appends) -> bool {
         let Some(progress) = self.replicas.get_mut(&from) else { return false };
         let (base, bit) = (appends.base(), progress.bit);

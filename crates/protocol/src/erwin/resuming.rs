@@ -97,7 +97,7 @@ impl LogClient {
         let Questions { ids, is_new_view, is_repeated: is_again } = self.past.questions(now, view);
         is_repeated |= is_again;
         if let (true, Session::Open(own)) = (is_new_view, &self.session) {
-            // A view change may have lost their ends.
+            // A view change may have lost the ends of these sessions.
             for session in ids.iter().map(|id| id.session).collect::<BTreeSet<_>>() {
                 out.push(send(leader, Message::Close { view, session, successor: Some(*own) }));
             }

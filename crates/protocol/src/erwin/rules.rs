@@ -1,17 +1,17 @@
-//! Arithmetic of Erwin's promises.
+//! Erwin's promises as arithmetic: stable bound, tail, and acknowledged appends.
 
 use seriatim_model::Position;
 
 use crate::parts::IdSetDigest;
 
-/// Positions below are final: every replica that a view change may choose dropped them (LazyLog
-/// §4.3).
+/// Bound of the final positions: every replica that a view change may choose dropped their entries
+/// (LazyLog §4.3).
 #[must_use]
 pub(super) fn stable_bound(confirmed: impl Iterator<Item = Position>) -> Position {
     confirmed.min().unwrap_or(Position::ZERO)
 }
 
-/// One replica's count of the log.
+/// Length of the log, as one replica knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Count {
     /// `ordered` plus `held`.
@@ -38,7 +38,7 @@ pub(super) fn tail(leader: Count, followers: impl Iterator<Item = Count>) -> Pos
     followers.map(bound).fold(leader.end, Position::max)
 }
 
-/// Every member of one view acknowledged the numbers below.
+/// Number below which every member of one view acknowledged the appends.
 #[must_use]
 pub(super) fn committed(acknowledged: impl Iterator<Item = u64>) -> u64 {
     acknowledged.min().unwrap_or(0)

@@ -131,7 +131,7 @@ impl Sequencer {
 
     fn receive(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
         match message {
-            // Wrong content for this log: a foreign client.
+            // Ignores wrong content for this log, from a foreign client.
             Message::Append { view, entries, .. } | Message::Forward { view, entries, .. }
                 if self.membership.accepts(view) && !self.takes(&entries) => {}
             Message::Append { view, session, first, lowest, entries } if self.membership.accepts(view) => {
@@ -220,7 +220,7 @@ impl Sequencer {
             let lowest = self.log.sessions().lowest(session).unwrap_or(0);
             reply(asker, self.acknowledgement(session, lowest.min(number), number + 1), out);
         } else if is_bound && self.log.sessions().position(session, number).is_none() {
-            // In the log, but at a position no longer remembered.
+            // The record is in the log, but its position is no longer remembered.
             reply(asker, Message::Stale { session, number }, out);
         } else if let Some(orderer) = &mut self.orderer {
             orderer.ask(asker, session, number, self.log.sessions(), out);
@@ -238,7 +238,7 @@ impl Sequencer {
         }
     }
 
-    /// Whether this log takes such entries, in this view.
+    /// Whether `entries` suit this log and view.
     fn takes(&self, entries: &[Content]) -> bool {
         let open = self.membership.view.as_ref().map_or(&[][..], |view| view.open_shards());
         entries.iter().all(|entry| entry.suits(self.log.config().order, open))
@@ -285,7 +285,8 @@ impl Sequencer {
                 let refused = refused.or(is_cut.then_some(Cut::NoRoom));
                 let next = self.log.sessions().next(session).unwrap_or(0);
                 if self.disk.is_full && self.gate.issued() == before && !self.gate.is_open() {
-                    // The gate acknowledges it with the original write.
+                    // Nothing new was written: the gate acknowledges repeated entries with their
+                    // original write.
                     return reply(from, Message::Busy { view, session, next, disk_full: true }, out);
                 }
                 let acknowledged = self.acknowledgement(session, lowest.min(run.first), next);
@@ -468,7 +469,6 @@ impl Sequencer {
         }
     }
 
-    /// Starts a registered view if this replica is staged for it.
     fn registered(&mut self, now: Time, entry: control::LogEntry, out: &mut Vec<RoleEffect>) {
         let Some(view) = entry.view else { return };
         match self.membership.registered(now, &view) {

@@ -13,8 +13,8 @@ pub enum ShardChoice {
     ByKey,
     /// Records rotate over the shards.
     InTurn,
-    /// This shard. If it is closed or lost when the append is sent, another takes the record, since
-    /// later appends of the session depend on it; those fail.
+    /// This shard. If it is closed or lost when the append is sent, another shard takes the record,
+    /// since the session's later appends depend on it. Later appends to the closed shard fail.
     Fixed(ShardId),
 }
 
@@ -75,8 +75,8 @@ pub struct AppendSpec {
     pub sync: bool,
     /// The shard of the record.
     pub shard: ShardChoice,
-    /// Until when to append the record again, under the session's next number, after its id became
-    /// a no-op. It then follows later submissions.
+    /// Until this time, if the record's id becomes a no-op, the client appends the record again
+    /// under the session's next number. The record then follows later submissions.
     pub again_until: Time,
 }
 
@@ -89,7 +89,7 @@ pub enum Reply {
         id: RecordId,
         /// Its final position, if requested.
         position: Option<Position>,
-        /// Number of earlier ids, all now no-ops.
+        /// Number of earlier ids of this record, which all became no-ops.
         again: u32,
     },
     /// The tail.
@@ -101,7 +101,7 @@ pub enum Reply {
         /// The number of the next append.
         next: u64,
     },
-    /// The ended session and its first refused number. `None` without a known session.
+    /// The session has ended: its id and its first refused number. `None` if there was no session.
     Ended(Option<(SessionId, u64)>),
     /// The request failed.
     Failed(Failure),
@@ -119,7 +119,7 @@ pub fn reply(token: u64, reply: Reply) -> ClientEffect {
 /// Why a request failed permanently; temporary failures are retried.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// Forgotten session. Each append in flight is in the log at most once.
+    /// The session was forgotten. Each append in flight is in the log at most once.
     #[error("session {0} has expired; appends in flight may or may not be in the log")]
     SessionExpired(SessionId),
     /// The record exceeds the log's limit. It is not in the log.
@@ -128,7 +128,8 @@ pub enum Failure {
         /// The largest allowed payload, in bytes.
         limit: u32,
     },
-    /// An earlier run of this session received the acknowledgement and stopped waiting.
+    /// An earlier run of this session received the acknowledgement of this append, and waits for it
+    /// no longer.
     #[error("append {0} was completed before; it is in the log")]
     Stale(RecordId),
     /// The record reached its shard too late or never, and will never be in the log.
@@ -157,14 +158,16 @@ pub struct LogClientConfig {
     pub control: NodeId,
     /// Random for each client: names its sessions and spreads its retries.
     pub random: u64,
-    /// The session and number at which to resume an earlier run, counted across successors.
+    /// The session and number at which the client resumes an earlier run, counted across
+    /// successors.
     pub resume: Option<(SessionId, u64)>,
     /// Bounds, and deliberate defects for the simulator.
     pub options: Options,
 }
 
 impl LogClientConfig {
-    /// The id of the next session, opened at `tail` after `opened` others.
+    /// The id of the client's next session, opened at `tail`. The client has opened `opened`
+    /// sessions before.
     #[must_use]
     pub fn session(&self, tail: Position, opened: u64) -> SessionId {
         SessionId::new(tail, self.random.wrapping_add(opened.wrapping_mul(0x9E37_79B9_7F4A_7C15)))

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use seriatim_model::Time;
 
-/// The next try of an action that may fail, and the pause after it.
+/// When to try an action that may fail, and the pause after the next try.
 ///
-/// For actions of unknown duration. Otherwise, see [`Retransmit`](super::Retransmit) and
-/// [`Conversation`](super::Conversation), which measure answers.
+/// For actions of unknown duration. [`Retransmit`](super::Retransmit) and
+/// [`Conversation`](super::Conversation) measure the time to an answer instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     at: Time,
     pause: Duration,
     first: Duration,
-    /// Invariant: no pause is longer.
+    /// Invariant: `pause` is never longer.
     most: Duration,
 }
 
@@ -46,12 +46,13 @@ impl Backoff {
         self.pause
     }
 
-    /// Notes a try.
+    /// Notes a try at `now`: schedules the next one, and doubles the pause.
     pub fn tried(&mut self, now: Time) {
         self.wait(now, self.pause);
     }
 
-    /// Notes a try. `stretch` multiplies this pause, so that roles do not try in step.
+    /// Like [`tried`](Self::tried); `stretch` multiplies this one pause, so that roles do not try
+    /// in step.
     pub fn tried_with(&mut self, now: Time, stretch: f64) {
         self.wait(now, self.pause.mul_f64(stretch));
     }
@@ -61,12 +62,13 @@ impl Backoff {
         self.pause = (self.pause * 2).min(self.most);
     }
 
-    /// Makes the next try due at `at` or earlier. The pauses stay.
+    /// Makes the next try due at `at` or earlier. The pause stays.
     pub fn due_by(&mut self, at: Time) {
         self.at = self.at.min(at);
     }
 
-    /// Skips an impossible try: the next is due after the pause, or at its later due time.
+    /// Skips a try that is impossible now: the next is due after the pause, or at its scheduled
+    /// time if that is later.
     pub fn postpone(&mut self, now: Time) {
         let at = self.at;
         self.tried(now);

@@ -9,7 +9,7 @@ use seriatim_model::{Announced, Order, Record, ShardId};
 pub enum Content {
     /// The record itself (LazyLog §4).
     Record(Record),
-    /// The shard to which the client sends the record (LazyLog §5).
+    /// The client sends the record itself to this shard (LazyLog §5).
     Put {
         /// The shard.
         shard: ShardId,
@@ -19,14 +19,14 @@ pub enum Content {
     },
 }
 
-/// Encoded length without the size.
+/// Encoded length of a `Put` without the size, as earlier builds wrote it.
 const SHARD_BYTES: usize = 4;
 
 impl Content {
     /// Encoded length of a `Put`, in bytes. Every record is longer.
     pub const NAME_BYTES: usize = 8;
 
-    /// Bytes on the wire and in the journal, without framing.
+    /// Bytes of the content on the wire and in the journal, without framing.
     #[must_use]
     pub fn size(&self) -> usize {
         match self {
@@ -35,7 +35,7 @@ impl Content {
         }
     }
 
-    /// Whether appends to a log of this order with these open shards carry this content.
+    /// Whether appends to a log of this `order`, with these `open` shards, carry such content.
     #[must_use]
     pub fn suits(&self, order: Order, open: &[ShardId]) -> bool {
         match self {

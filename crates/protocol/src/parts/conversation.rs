@@ -15,7 +15,8 @@ use super::timeouts::{BUSY_FIRST, BUSY_MOST, RECONNECT_AFTER, RESEND_FIRST, RESE
 /// the register. A silent replica leads to retransmission after a measured timeout that doubles.
 #[derive(Clone, Debug)]
 pub struct Conversation {
-    /// When the oldest message in flight was sent, or the last progress was reported.
+    /// Start of `timeout`: when the oldest unanswered message was sent, or the latest refusal or
+    /// progress.
     heard_at: Time,
     timeout: Duration,
     retry_at: Time,
@@ -25,7 +26,7 @@ pub struct Conversation {
     /// Recent average time between acknowledgements.
     pace: Duration,
     busy: Option<bool>,
-    /// The number of the last resend that the replica requested.
+    /// The number from which the replica last requested a resend.
     went_back_to: Option<u64>,
     window: Window,
 }
@@ -47,13 +48,14 @@ impl Conversation {
         }
     }
 
-    /// Whether the replica was full at its last answer: `Some(true)` if because of its disk.
+    /// Whether the replica was full at its last answer: `Some(true)` if its disk was, `Some(false)`
+    /// if it lacked other room, `None` if it was not full.
     #[must_use]
     pub fn busy(&self) -> Option<bool> {
         self.busy
     }
 
-    /// The end of the pause. `None` without one.
+    /// The end of the pause; `None` if there is none.
     #[must_use]
     pub fn resumes_at(&self) -> Option<Time> {
         (self.retry_at > Time::ZERO).then_some(self.retry_at)
@@ -65,7 +67,7 @@ impl Conversation {
         (self.heard_at + self.timeout).max(self.retry_at)
     }
 
-    /// Whether a pause lasts; forgets an expired one.
+    /// Whether the client pauses at `now`. Forgets a pause that has ended.
     pub fn pauses(&mut self, now: Time) -> bool {
         let pauses = now < self.retry_at;
         if !pauses {
@@ -74,7 +76,8 @@ impl Conversation {
         pauses
     }
 
-    /// Whether the timeout expired, so that messages in flight are in doubt. Doubles the timeout.
+    /// Whether the timeout has expired, so that messages in flight may be lost. Doubles the
+    /// timeout.
     pub fn times_out(&mut self, now: Time) -> bool {
         let has_timed_out = now >= self.heard_at + self.timeout;
         if has_timed_out {
@@ -85,7 +88,7 @@ impl Conversation {
         has_timed_out
     }
 
-    /// Starts the wait for an answer: nothing was in flight before.
+    /// Starts the timeout for the first message in flight.
     pub fn begins(&mut self, now: Time) {
         (self.heard_at, self.took_at) = (now, now);
     }
@@ -112,19 +115,20 @@ impl Conversation {
         (self.pause, self.busy) = (Duration::ZERO, None);
     }
 
-    /// The oldest message in flight was answered. Later answers do not replace a lost message.
+    /// The oldest message in flight was answered: restarts the timeout. An answer to a later
+    /// message does not, since the oldest may be lost.
     pub fn advances(&mut self, now: Time) {
         self.timeout = next_timeout(self.timeout, now - self.heard_at);
         self.heard_at = now;
     }
 
-    /// The replica requests a resend from this number. Returns whether that is new: after a loss it
-    /// repeats the request for each later message in flight.
+    /// The replica requests a resend from `number`. Returns whether the request is new: after a
+    /// loss, the replica repeats it for each later message that arrives.
     pub fn goes_back_to(&mut self, number: u64) -> bool {
         self.went_back_to.replace(number) != Some(number)
     }
 
-    /// The replica was full. Refusals during a pause count once.
+    /// The replica was full. More refusals during the pause do not lengthen it.
     pub fn refused(&mut self, now: Time, disk_full: bool, jitter: f64) {
         self.heard_at = now;
         // A full disk stays the reason until the next acknowledgement.
@@ -132,7 +136,8 @@ impl Conversation {
         self.slows(now, jitter);
     }
 
-    /// Slows down without an answer of the replica, whose timeout continues.
+    /// Starts a pause and halves the window, although the replica refused nothing. Its timeout
+    /// continues.
     pub fn slows(&mut self, now: Time, jitter: f64) {
         if self.backs_off(now, (self.pace / 2).max(BUSY_FIRST), jitter) {
             self.window.refused();
@@ -146,7 +151,8 @@ impl Conversation {
         }
     }
 
-    /// Doubles the pause, unless one lasts. Returns whether it starts.
+    /// Starts a pause twice as long as the last one, unless the client pauses already. Returns
+    /// whether it starts.
     fn backs_off(&mut self, now: Time, least: Duration, jitter: f64) -> bool {
         let begins = !self.pauses(now);
         if begins {

@@ -9,7 +9,8 @@ use seriatim_model::{Address, Ticket};
 
 use crate::roles::{Message, RoleEffect};
 
-/// Issues a role's tickets, and defers each confirmation until all earlier writes are durable.
+/// Issues a role's tickets (the numbers of its writes), and defers each confirmation until all
+/// earlier writes are durable.
 ///
 /// At durability `memory`, a sequencing role's confirmations do not wait (`waits` is false).
 ///
@@ -17,7 +18,7 @@ use crate::roles::{Message, RoleEffect};
 #[derive(Clone, Debug)]
 pub struct Gate {
     issued: Ticket,
-    /// The latest write that confirmations wait for. Stable bounds and marks need no hurry.
+    /// The latest write that confirmations wait for. They do not wait for stable bounds and marks.
     awaited: Ticket,
     durable: Ticket,
     waits: bool,
@@ -25,7 +26,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// A gate. `waits`: confirmations wait for writes.
+    /// `waits`: whether confirmations wait for writes.
     #[must_use]
     pub fn new(waits: bool) -> Self {
         Self { issued: Ticket(0), awaited: Ticket(0), durable: Ticket(0), waits, waiting: VecDeque::new() }

@@ -1,5 +1,5 @@
-//! The records of a replica without final positions, and the clients that sent them. The room is
-//! limited, and each client has a fair share.
+//! Records that a replica holds and that have no final positions yet, and the clients that sent
+//! them. The room is limited, and each client has a fair share.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,15 +22,15 @@ pub struct Held {
 #[derive(Clone, Copy, Debug)]
 struct Holding {
     count: u64,
-    /// The number after the highest.
+    /// The number after the highest that was held.
     end: u64,
-    /// The last client that sent for the session. `None` if another replica or a reopened store
-    /// supplied the records.
+    /// The last client that sent records of the session. `None` if they came only from another
+    /// replica or a reopened store.
     client: Option<Peer>,
 }
 
 impl Held {
-    /// Adds records that are in the store or in flight to it.
+    /// Adds ids whose records are in the store, or on the way into it.
     pub fn add(&mut self, ids: IdRun, from: Option<Peer>) {
         let fresh: u64 = self.ids.missing(ids).iter().map(|part| part.count).sum();
         self.ids.add(ids);
@@ -46,7 +46,8 @@ impl Held {
         }
     }
 
-    /// Assigns the session's held records to the client, which sent for it.
+    /// `client` sent records of the session: the session's held records count in its share from now
+    /// on.
     pub fn hear(&mut self, session: SessionId, client: Peer) {
         let Some(holding) = self.sessions.get_mut(&session).filter(|held| held.client != Some(client)) else {
             return;
@@ -77,14 +78,15 @@ impl Held {
         }
     }
 
-    /// A client's connection closed. Its records stay its own.
+    /// A client's connection closed. Its records still count in its share.
     pub fn disconnected(&mut self, client: Peer) {
         if self.shares.of(Some(client)) > 0 {
             self.gone.insert(client);
         }
     }
 
-    /// Whether the session's client is gone without a replacement.
+    /// Whether the session's client has disconnected, and no other client has sent records of the
+    /// session since.
     #[must_use]
     pub fn is_left(&self, session: SessionId) -> bool {
         let client = self.sessions.get(&session).and_then(|holding| holding.client);
@@ -102,20 +104,20 @@ impl Held {
         self.sessions.contains_key(&session)
     }
 
-    /// How many more records the client may send, with a limit of `most` in total.
+    /// How many more records `client` may send, if all clients together may send `most`.
     #[must_use]
     pub fn room(&self, client: Peer, most: u64) -> u64 {
         self.shares.room(Some(client), most)
     }
 
-    /// Whether later records of the session are held, which wait for `ids`; a reserve exists for
-    /// such records.
+    /// Whether later records of the session are held and wait for `ids`. The
+    /// [reserve](Self::reserve) is for such `ids`.
     #[must_use]
     pub fn fill_a_gap(&self, ids: IdRun) -> bool {
         self.sessions.get(&ids.session).is_some_and(|holding| ids.first < holding.end)
     }
 
-    /// How many more gap-filling records the client may send.
+    /// How many more records `client` may send if they fill a gap.
     #[must_use]
     pub fn reserve(&self, client: Peer, most: u64) -> u64 {
         self.shares.room(Some(client), most + (most / 8).max(2))

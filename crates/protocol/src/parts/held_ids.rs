@@ -1,4 +1,4 @@
-//! The ids of records that a shard replica holds without final positions.
+//! The ids of records that a shard replica holds and whose positions are not final.
 //!
 //! The store has the records. An id is *held*, then *placed* at a position, and forgotten when the
 //! position is final.
@@ -17,14 +17,14 @@ pub struct HeldIds {
     held: Held,
     /// Ids with positions that are not final yet.
     placed: BTreeMap<(Position, ViewNumber), Ordered>,
-    /// For each session, a position above which nothing of it is known to be bound: its opening
-    /// position, or the stable bound at its last activity.
+    /// For each active session, a position above which none of its records is known to be bound:
+    /// its opening position, or the stable bound at its last activity.
     active: BTreeMap<SessionId, Position>,
     sweep_at: Position,
 }
 
 impl HeldIds {
-    /// The ids in a reopened store.
+    /// Starts with the ids in a reopened store.
     #[must_use]
     pub fn recover(put: Vec<IdRun>) -> Self {
         let mut ids = Self::default();
@@ -48,13 +48,13 @@ impl HeldIds {
         self.held.remove(ids);
     }
 
-    /// The ids whose records are here.
+    /// The part of `ids` whose records are on this replica.
     #[must_use]
     pub fn within(&self, ids: IdRun) -> Vec<IdRun> {
         self.held.ids().within(ids)
     }
 
-    /// The ids whose records are not here.
+    /// The part of `ids` whose records are not on this replica.
     #[must_use]
     pub fn missing(&self, ids: IdRun) -> Vec<IdRun> {
         self.held.ids().missing(ids)
@@ -73,7 +73,8 @@ impl HeldIds {
         self.unplaced().iter().map(|ids| ids.count).sum()
     }
 
-    /// Assigns positions from `first` to ids. Positions of no shard are skipped.
+    /// Assigns positions from `first` on to the ids of `runs`. Positions that belong to no shard
+    /// are skipped.
     pub fn place(&mut self, view: ViewNumber, first: Position, runs: &[Ordered]) {
         let mut position = first;
         for run in runs {
@@ -114,8 +115,8 @@ impl HeldIds {
         None
     }
 
-    /// Releases ids with final positions on this `shard`, and the session's earlier ids, which are
-    /// final elsewhere. Returns the latter, orphans here.
+    /// Releases `run`, if its final positions are on this `shard`, and the session's earlier ids,
+    /// which are final on other shards. Returns these earlier ids: their records are orphans here.
     pub fn finish(&mut self, shard: ShardId, run: Ordered) -> Vec<IdRun> {
         if run.shard == shard {
             self.release(run.ids);
@@ -125,7 +126,7 @@ impl HeldIds {
         orphans
     }
 
-    /// A session was active. Its opening position may be far above the stable bound.
+    /// Notes activity of a session. Its opening position may be far above the stable bound.
     pub fn note_active(&mut self, stable: Position, session: SessionId) {
         self.active.insert(session, stable.max(session.opened_at()));
     }
@@ -156,23 +157,24 @@ impl HeldIds {
         idle
     }
 
-    /// Positions after which records of an idle session are no longer admitted. Twice the idle
-    /// limit, since a sequencing replica may have ordered less than is final here; plus the largest
-    /// ring of any node, whose entries were admitted before. This node's own ring does not count,
-    /// since other nodes admit the records.
+    /// Number of positions after which records of an idle session are no longer admitted. Twice the
+    /// idle limit, since a sequencing replica may have ordered less than is final here; plus the
+    /// largest ring of any node, whose entries were admitted before. This node's own ring does not
+    /// count, since other nodes admit the records.
     #[must_use]
     pub fn over_after(config: &LogConfig, limits: Limits) -> u64 {
         config.idle_positions().saturating_mul(2).saturating_add(limits.largest_ring_records as u64)
     }
 
     /// Forgets sessions idle for more than `idle_positions`, which no sequencing replica admits any
-    /// more. Returns the orphans. `None` between sweeps, a sixteenth of `idle_positions` apart.
+    /// more. Returns the ids that stay without a position. `None` if the next sweep is not due, a
+    /// sixteenth of `idle_positions` after the last.
     pub fn sweep(&mut self, stable: Position, idle_positions: u64) -> Option<Vec<IdRun>> {
         if stable < self.sweep_at {
             return None;
         }
         self.sweep_at = stable + idle_positions / 16;
-        // Ids from a reopened store count from now.
+        // Sessions of a reopened store count as active from now.
         for ids in self.held.ids().iter() {
             self.active.entry(ids.session).or_insert(stable.max(ids.session.opened_at()));
         }
@@ -185,7 +187,7 @@ impl HeldIds {
     }
 }
 
-/// The part of a batch at or above `stable`.
+/// The part of a batch with positions at or above `stable`.
 #[must_use]
 pub fn not_below(stable: Position, first: Position, runs: Vec<Ordered>) -> (Position, Vec<Ordered>) {
     let mut position = first;

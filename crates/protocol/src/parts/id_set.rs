@@ -1,4 +1,4 @@
-//! Sets of record ids, as runs.
+//! Sets of record ids, stored as runs of consecutive numbers.
 
 use std::ops::Range;
 
@@ -51,7 +51,7 @@ impl IdSet {
         self.0.contains(&id)
     }
 
-    /// For a set of one session: the first run at or above this number.
+    /// For a set of one session: the part of the first run that has numbers at or above `number`.
     #[must_use]
     pub fn first_from(&self, number: u64) -> Option<IdRun> {
         let ids = self.iter().find(|ids| ids.end() > number)?;
@@ -83,10 +83,10 @@ impl IdSet {
         self.0.gaps(&range(ids)).map(run).collect()
     }
 
-    /// Splits `ids` at the borders of the set. The flag marks the parts inside.
+    /// Splits `ids` at the borders of the set's runs. The flag is true for parts in the set.
     #[must_use]
     pub fn split(&self, ids: IdRun) -> Vec<(IdRun, bool)> {
-        // The common case: replicas look up every batch.
+        // Sets are usually empty, and replicas look up every batch.
         if self.0.is_empty() {
             return vec![(ids, false)];
         }

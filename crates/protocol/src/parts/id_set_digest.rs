@@ -7,7 +7,7 @@ use seriatim_model::{RecordId, SessionId};
 pub struct IdSetDigest(pub u64);
 
 impl IdSetDigest {
-    /// Adds ids that are not in the set.
+    /// Adds ids, which must not be in the set.
     pub fn add(&mut self, session: SessionId, numbers: std::ops::Range<u64>) {
         for number in numbers {
             self.0 = self.0.wrapping_add(hash(RecordId { session, number }));

@@ -21,7 +21,7 @@ pub fn is_of_nobody(session: SessionId) -> bool {
     session == SessionId::NOBODY
 }
 
-/// Adds a record at a position after all runs.
+/// Adds a record at a position above all runs.
 pub fn push(runs: &mut Vec<Run>, position: Position, named: (RecordId, Record)) {
     match runs.last_mut().filter(|run| run.end() == position) {
         Some(run) => run.records.push(named),

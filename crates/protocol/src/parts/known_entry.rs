@@ -20,7 +20,7 @@ pub enum Heard {
     Nothing,
     /// There is no newer view.
     Same,
-    /// There is a newer view than this one.
+    /// There is a newer view than this one, the last known.
     NewView(ViewNumber),
     /// The log was deleted.
     Deleted,

@@ -27,12 +27,12 @@ pub enum News {
 pub struct KnownLog {
     control: NodeId,
     known: KnownEntry,
-    /// Why there is no view, from a replica.
+    /// Why there is no view, if a replica reported it.
     unavailable: Option<String>,
-    /// Nodes that have been silent since their connections broke in this view.
+    /// Nodes whose connection broke in this view, and that have sent nothing since.
     lost: BTreeSet<NodeId>,
     lookup: Lookup,
-    /// Appends that waited at the latest reason to ask have lower numbers.
+    /// All appends that waited at the latest reason to ask the register have numbers below this.
     asked_for: Option<u64>,
     vigil: Vigil,
 }
@@ -81,7 +81,8 @@ impl KnownLog {
         self.unavailable.as_deref().or(self.entry().unavailable.as_deref())
     }
 
-    /// The latest time for [`look_up_if_due`](Self::look_up_if_due) and [`watch`](Self::watch).
+    /// When [`look_up_if_due`](Self::look_up_if_due) and [`watch`](Self::watch) must be called at
+    /// the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         [self.lookup.deadline(), self.vigil.deadline()].into_iter().flatten().min()
@@ -109,26 +110,27 @@ impl KnownLog {
         }
     }
 
-    /// Fails requests: the log was deleted.
+    /// Fails the requests with these tokens, because the log was deleted.
     pub fn tell_deleted(&self, tokens: impl Iterator<Item = u64>, out: &mut Vec<ClientEffect>) {
         let failure = || Reply::Failed(Failure::Deleted(self.entry().name.clone()));
         out.extend(tokens.map(|token| reply(token, failure())));
     }
 
-    /// A replica with `view` rejected the client, and may report why there is no view.
+    /// A replica in view `view` rejected the client. `why` is the reason why there is no view, if
+    /// the replica knows it.
     pub fn was_rejected(&mut self, now: Time, view: ViewNumber, why: Option<String>) {
         self.unavailable = why;
         self.was_fenced(now, view);
     }
 
-    /// A replica with `view` rejected the client.
+    /// A replica in view `view` rejected the client.
     pub fn was_fenced(&mut self, now: Time, view: ViewNumber) {
         self.asked_for = None;
         self.lookup.was_rejected(now, view, self.entry().view_number(), self.unavailable.is_some());
     }
 
-    /// A connection broke. A client that `waits` asks the register at once, even if it asks already
-    /// for another reason.
+    /// A connection broke. A client that `waits` for outcomes asks the register at once, even if it
+    /// asks already for another reason.
     pub fn disconnected(&mut self, now: Time, node: NodeId, waits: bool) {
         self.asked_for = None;
         let is_news = self.lost.insert(node);
@@ -157,7 +159,8 @@ impl KnownLog {
         self.lookup.ask(now);
     }
 
-    /// Asks the register if due. Repeats without a view, or while the client `waits` for one.
+    /// Sends the question to the register if it is due. Repeats it while there is no view, or while
+    /// the client `waits` for an outcome.
     pub fn look_up_if_due(&mut self, now: Time, waits: bool, out: &mut Vec<ClientEffect>) {
         if self.lookup.comes_due(now, waits || self.view().is_none()) {
             self.look_up(out);
@@ -217,8 +220,8 @@ mod tests {
         Time::ZERO + Duration::from_millis(ms)
     }
 
-    /// When a client asks in these milliseconds. Each ends the wait for one append and begins
-    /// another.
+    /// The milliseconds in which a client asks. In each, one append ends its wait and another
+    /// begins.
     fn asked(log: &mut KnownLog, span: std::ops::Range<u64>) -> Vec<u64> {
         let is_asked = |ms: &u64| {
             let mut out = vec![];

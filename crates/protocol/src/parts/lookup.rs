@@ -1,7 +1,8 @@
 //! When a client asks the register for a newer view.
 //!
-//! The register pushes a newer view to clients that asked recently. Questions replace lost pushes:
-//! frequent at first, because a view change takes a few milliseconds, then with backoff.
+//! The register pushes a newer view to clients that asked recently. Repeated questions make up for
+//! lost pushes: they are frequent at first, because a view change takes a few milliseconds, then
+//! back off.
 
 use std::time::Duration;
 
@@ -13,13 +14,13 @@ use super::{Backoff, Jitter};
 pub const LOOKUP_FIRST: Duration = Duration::from_millis(2);
 /// The longest pause, before jitter.
 pub const LOOKUP_MOST: Duration = Duration::from_secs(1);
-/// Jitter applies from this pause. Shorter pauses fall within one view change.
+/// Shortest pause that jitter changes. Shorter pauses fall within one view change.
 const JITTER_FROM: Duration = Duration::from_millis(20);
-/// How long a replica with an older view may take to learn the client's, before the client asks the
-/// register.
+/// How long the client gives a replica with an older view to learn the client's view, before it
+/// asks the register.
 const BEHIND_FOR: Duration = Duration::from_millis(20);
 
-/// Whether the client asks the register, and when next.
+/// A client's pending question to the register, if any, and when to send it next.
 #[derive(Clone, Debug)]
 pub struct Lookup {
     asks: Option<Backoff>,
@@ -29,7 +30,7 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// An idle lookup. `random` differs between clients.
+    /// A lookup without a question. `random` differs between clients.
     #[must_use]
     pub fn new(random: u64) -> Self {
         Self { asks: None, jitter: Jitter::new(random), heard_of: ViewNumber::NONE }
@@ -41,7 +42,7 @@ impl Lookup {
         self.asks.is_none()
     }
 
-    /// The latest time for [`comes_due`](Self::comes_due).
+    /// When [`comes_due`](Self::comes_due) must be called at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.asks.map(|asks| asks.at())
@@ -58,18 +59,20 @@ impl Lookup {
         self.ask(now);
     }
 
-    /// The view `known` works: stops asking, unless a newer one is reported. A client that always
-    /// waits for something would otherwise ask permanently, with a long pause at the next loss.
+    /// The view `known` works: stops asking, unless a rejection named a newer view. Otherwise a
+    /// client that always has appends in flight would never stop, and would begin with a long pause
+    /// after the next loss.
     pub fn works(&mut self, known: ViewNumber) {
         if self.heard_of <= known {
             self.asks = None;
         }
     }
 
-    /// A replica with `view` rejected a client with `known`. `is_waiting`: there is no view now.
+    /// A replica in view `view` rejected a client that knows view `known`. `is_waiting`: the
+    /// replica reported why there is no view.
     pub fn was_rejected(&mut self, now: Time, view: ViewNumber, known: ViewNumber, is_waiting: bool) {
         if view > known.max(self.heard_of) {
-            // A question in flight was too early for the new view.
+            // The last question may have reached the register before the new view: asks again.
             self.heard_of = view;
             self.asks = None;
         }
@@ -81,12 +84,12 @@ impl Lookup {
         }
     }
 
-    /// A newer view is known.
+    /// The client has learned a newer view: stops asking.
     pub fn found(&mut self) {
         self.asks = None;
     }
 
-    /// Whether to ask the register now. Repeats while the client `waits`.
+    /// Whether to ask the register now. The question repeats only while the client `waits`.
     pub fn comes_due(&mut self, now: Time, waits: bool) -> bool {
         let Some(asks) = self.asks.as_mut().filter(|asks| asks.is_due(now)) else { return false };
         let stretch = if asks.pause() < JITTER_FROM { 1.0 } else { self.jitter.draw() };

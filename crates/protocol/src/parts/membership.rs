@@ -1,4 +1,5 @@
-//! A sequencing replica's place in its log's views: its claim, its view, and its staged view.
+//! A sequencing replica's place in the views of its log: its view, its staged view, and the highest
+//! claim that it obeys (the number of a view that a controller wants to form).
 
 use seriatim_model::wire::wire_struct;
 use seriatim_model::{Address, Member, Position, Time, View, ViewNumber};
@@ -21,7 +22,8 @@ pub struct Membership {
     pub claim: ViewNumber,
     /// The view of the replica's state.
     pub number: ViewNumber,
-    /// That view; `None` if a seal adopted it before its registration was seen.
+    /// That view. `None` if the replica adopted it, at a seal, before it learned of the
+    /// registration.
     pub view: Option<View>,
     /// The staged view.
     pub staged: Option<Staged>,
@@ -48,9 +50,9 @@ wire_struct! { Staged { claim, ordered, carried } }
 /// The effect of a seal or a stage on a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SealOutcome {
-    /// No effect: a repetition.
+    /// No effect: the message is a repetition.
     Still,
-    /// The replica's work in its view is over.
+    /// The message ends the replica's work in its view.
     Newly {
         /// Whether the staged view was registered without this replica's knowledge and is now the
         /// old view.
@@ -65,14 +67,14 @@ pub enum Registered {
     Known,
     /// The replica starts its staged view.
     Starts,
-    /// It cannot start the view, and its own view is over as if sealed.
+    /// The replica cannot start the view. Its own view is over, as after a seal.
     Ends,
-    /// It cannot start the view; its own was over before.
+    /// The replica cannot start the view. Its own view was over before.
     CannotStart,
 }
 
 impl Membership {
-    /// A replica without memory takes part in nothing until it is staged.
+    /// A replica without state. It takes part in no view until it is staged.
     #[must_use]
     pub fn new(me: Member, options: Options) -> Self {
         Self {
@@ -149,7 +151,8 @@ impl Membership {
         Some(SealOutcome::Newly { adopts: self.is_staged_for(old) })
     }
 
-    /// A controller stages a view after `old`, beside the present state. Returns `None` if refused.
+    /// A controller stages the view after `old`; the present state stays. Returns `None` if
+    /// refused.
     pub fn stage(
         &mut self,
         from: Address,
@@ -169,7 +172,8 @@ impl Membership {
             return Some(SealOutcome::Still);
         }
         self.claim = claim;
-        // A registered view whose start was not seen must not be overwritten.
+        // The staged view may have been registered without this replica's knowledge. Then it must
+        // be adopted, not overwritten.
         Some(SealOutcome::Newly { adopts: self.is_staged_for(old) })
     }
 
@@ -203,8 +207,8 @@ impl Membership {
         Registered::CannotStart
     }
 
-    /// Enters view `number`, perhaps before its registration is known. Returns its staged state, or
-    /// only `start`.
+    /// Enters view `number`, perhaps before its registration is known. Returns the view's staged
+    /// state, or an empty state at `start` if it was not staged.
     pub fn adopt(&mut self, number: ViewNumber, start: Position) -> Staged {
         self.number = number;
         self.view = None;
@@ -224,24 +228,24 @@ impl Membership {
         leads
     }
 
-    /// Stores the members of an adopted view, which stays sealed by its higher claim.
+    /// Stores the registered view that this replica has adopted. A higher claim keeps it sealed.
     pub fn learn(&mut self, view: &View) {
         if view.number == self.number && self.view.is_none() {
             self.view = Some(view.clone());
         }
     }
 
-    /// The memory is from before a restart: the replica waits for a new view.
+    /// The replica's state is from before a restart: it waits for a new view.
     pub fn was_restarted(&mut self) {
         self.restarted = true;
     }
 
-    /// Gives an attempt that sealed the replica time to finish.
+    /// Delays the next report, so that the view change attempt that sealed the replica can finish.
     pub fn back_off(&mut self, now: Time) {
         self.reports.back_off(now);
     }
 
-    /// The latest time for [`report`](Self::report).
+    /// When [`report`](Self::report) must be called at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         (!self.is_open()).then_some(self.reports.deadline())
@@ -254,7 +258,7 @@ impl Membership {
         }
     }
 
-    /// Tells a controller about a higher claim.
+    /// Tells a controller that this replica obeys a higher claim.
     pub fn tell_preempted(&self, controller: Address, out: &mut Vec<RoleEffect>) {
         send(controller, Message::Preempted { claim: self.claim }, out);
     }
@@ -270,7 +274,8 @@ impl Membership {
         is_ahead
     }
 
-    /// Whether view `old` is staged here, and registered without this replica's knowledge.
+    /// Whether the staged view has the number `old`, which the controller's register gave as the
+    /// latest view: then it was registered without this replica's knowledge.
     fn is_staged_for(&self, old: ViewNumber) -> bool {
         self.number < old && self.staged_number() == Some(old)
     }

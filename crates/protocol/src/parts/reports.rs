@@ -1,4 +1,5 @@
-//! Reports of a replica that takes part in no view, sent to the controller on its node.
+//! Reports from a replica that takes part in no view to the controller on its node, which may form
+//! a view with it.
 
 use std::time::Duration;
 
@@ -8,12 +9,13 @@ use super::Backoff;
 use crate::control::message::Message;
 use crate::roles::RoleEffect;
 
-/// How long a replica waits for the view of an attempt that reached it.
+/// How long a replica waits for the outcome of a view change attempt that has reached it.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(400);
 /// The longest pause between reports.
 const MOST: Duration = Duration::from_secs(1);
 
-/// When a replica asks for a view, and the views that it cannot start because they exclude it.
+/// When a replica reports that it takes part in no view, and the highest registered view that it
+/// cannot start.
 ///
 /// It reports at once when it learns of such a view, then with backoff: controllers learn of
 /// returning nodes and registrations by themselves.
@@ -36,18 +38,19 @@ impl Reports {
         self.cannot_start
     }
 
-    /// A view is registered that the replica cannot start; only another view can include it.
+    /// Notes a registered view that the replica cannot start. Only a later view can include it.
     pub fn note(&mut self, now: Time, view: ViewNumber) {
         self.cannot_start = self.cannot_start.max(view);
         self.backoff.restart(now);
     }
 
-    /// Gives an attempt that reached the replica time to finish.
+    /// Delays the next report, so that a view change attempt that reached the replica can finish.
     pub fn back_off(&mut self, now: Time) {
         self.backoff.restart(now + ATTEMPT_TIMEOUT);
     }
 
-    /// The replica started a view. The next report stays due, in case the view's write fails.
+    /// The replica started a view. The next report stays scheduled, in case the write of the view
+    /// fails.
     pub fn started(&mut self) {
         self.cannot_start = ViewNumber::NONE;
         self.backoff.helped();
@@ -59,7 +62,7 @@ impl Reports {
         self.backoff.at()
     }
 
-    /// Sends a due report: replica `me` holds state of view `view`.
+    /// Sends the report if it is due. The state of replica `me` belongs to view `view`.
     pub fn report(&mut self, now: Time, me: Member, view: ViewNumber, out: &mut Vec<RoleEffect>) {
         if !self.backoff.is_due(now) {
             return;
@@ -77,7 +80,6 @@ mod tests {
 
     use super::*;
 
-    /// The times of the reports, in ms.
     fn reported(reports: &mut Reports, from: u64, until: u64) -> Vec<u64> {
         let me = Member { node: NodeId(1), incarnation: Incarnation(7) };
         let is_sent = |ms: &u64| {

@@ -11,11 +11,12 @@ use seriatim_model::{IdRun, Position, RecordId, SessionId, Time, ViewNumber, lim
 use super::appending::{ClientEffect, Failure, Reply, reply};
 use super::timeouts::RESEND_FIRST;
 
-/// A session of an earlier run, until it has ended.
+/// The session of an earlier run that this run resumes, and its successors: the client ends them
+/// all.
 #[derive(Clone, Debug)]
 pub struct Resuming {
     session: SessionId,
-    /// Where the application resumes, counted across the session and its successors.
+    /// The number at which the application resumes, counted across the session and its successors.
     number: u64,
     /// The session of this run. `None` before it has an id.
     successor: Option<SessionId>,
@@ -27,13 +28,13 @@ pub struct Resuming {
 #[derive(Clone, Copy, Debug)]
 struct Ended {
     session: SessionId,
-    /// The number after the last.
+    /// The number after the session's last.
     end: u64,
-    /// Whether its last number's outcome is final.
+    /// Whether the outcome of its last number is final.
     is_completed: bool,
 }
 
-/// When a question was last sent, and when to repeat it.
+/// The view in which a question was last sent, and when to repeat it.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     view: ViewNumber,
@@ -43,12 +44,11 @@ pub struct Pace {
 impl Pace {
     const AT_ONCE: Self = Self { view: ViewNumber::NONE, say_at: Time::ZERO };
 
-    /// Whether to send or repeat the question.
     fn is_due(self, now: Time, view: ViewNumber) -> bool {
         self.view != view || now >= self.say_at
     }
 
-    /// Whether the question is unanswered in this view.
+    /// Whether the question was sent in this view, and not answered.
     fn is_repeated(self, view: ViewNumber) -> bool {
         self.view == view && self.say_at > Time::ZERO
     }
@@ -58,14 +58,14 @@ impl Pace {
     }
 }
 
-/// The appends of this run that an earlier run made.
+/// Appends of this run that repeat appends of earlier runs.
 #[derive(Clone, Debug)]
 pub struct Past {
-    /// The ids that no append has claimed yet.
+    /// Ids of earlier runs that this run has not repeated yet.
     ids: VecDeque<IdRun>,
-    /// Claimed appends without an answer.
+    /// Repeated appends without an outcome.
     asked: BTreeMap<RecordId, Asked>,
-    /// Claimed appends without a question to the leader.
+    /// Repeated appends about which no question was sent.
     unsaid: Vec<RecordId>,
     pace: Pace,
 }
@@ -79,11 +79,11 @@ struct Asked {
 /// A client's questions about appends of earlier runs.
 #[derive(Debug, Default)]
 pub struct Questions {
-    /// The appends, in order.
+    /// The ids of the appends, in order.
     pub ids: BTreeSet<RecordId>,
-    /// Whether the question is the first in this view.
+    /// Whether these are the first questions in this view.
     pub is_new_view: bool,
-    /// Whether it repeats an unanswered question.
+    /// Whether they repeat unanswered questions.
     pub is_repeated: bool,
 }
 
@@ -94,20 +94,20 @@ impl Default for Past {
 }
 
 impl Past {
-    /// `ids` are those of earlier runs from the resumed number. `pace` is that of the last
-    /// question.
+    /// `ids` are the ids of earlier runs from the resumed number on. `pace` is the pace of the
+    /// questions that found them.
     #[must_use]
     pub fn new(ids: VecDeque<IdRun>, pace: Pace) -> Self {
         Self { ids, pace, ..Self::default() }
     }
 
-    /// The id of the next append, if an earlier run made it.
+    /// The id that the next append repeats. `None` if it repeats none.
     #[must_use]
     pub fn next(&self) -> Option<(SessionId, u64)> {
         self.ids.front().map(|ids| (ids.session, ids.first))
     }
 
-    /// The application repeats an append. Returns whether an earlier run made it.
+    /// Handles the application's next append. Returns whether it repeats one of an earlier run.
     pub fn claim(&mut self, token: u64, sync: bool) -> bool {
         let Some(ids) = self.ids.front_mut() else { return false };
         let id = RecordId { session: ids.session, number: ids.first };
@@ -160,7 +160,7 @@ impl Past {
         Questions { ids, is_new_view, is_repeated }
     }
 
-    /// An append's outcome is known: answers its claimant, if there is one.
+    /// The outcome of an append is known: answers the caller that repeated it, if any.
     pub fn record_outcome(
         &mut self,
         id: RecordId,
@@ -182,7 +182,7 @@ impl Past {
 }
 
 impl Resuming {
-    /// The application resumes at this number of the session, or of its successors.
+    /// Resumes at `number`, counted across `session` and its successors.
     #[must_use]
     pub fn new(session: SessionId, number: u64) -> Self {
         let pace = Pace::AT_ONCE;
@@ -235,12 +235,12 @@ impl Resuming {
         self.pace.say_at = Time::ZERO;
     }
 
-    /// An answer arrived, and the next question was sent.
+    /// An answer arrived, and the next question was sent: restarts the timeout.
     pub fn was_heard(&mut self, now: Time) {
         self.pace = Pace::said(now, self.pace.view);
     }
 
-    /// The resumed number, counted from the end of the last ended session.
+    /// The resumed number, less the numbers of the ended sessions.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.ended.iter().fold(self.number, |left, ended| left.saturating_sub(ended.end))
@@ -252,7 +252,8 @@ impl Resuming {
         self.pace
     }
 
-    /// The ids from the resumed number. `None` if the ended sessions are shorter.
+    /// The ids of earlier runs from the resumed number on. `None` if the ended sessions have fewer
+    /// numbers.
     #[must_use]
     pub fn ids(&self) -> Option<VecDeque<IdRun>> {
         let mut skip = self.number;
@@ -285,13 +286,13 @@ impl Resuming {
         Some(is_repeated)
     }
 
-    /// The last numbers of ended sessions whose outcome is unknown.
+    /// The last number of each ended session whose outcomes may not be final.
     pub fn uncompleted(&self) -> impl Iterator<Item = RecordId> + use<'_> {
         let uncompleted = self.ended.iter().filter(|ended| !ended.is_completed && ended.end > 0);
         uncompleted.map(|ended| RecordId { session: ended.session, number: ended.end - 1 })
     }
 
-    /// A session has ended, or ended earlier than reported before.
+    /// `session` has ended before number `end`, perhaps earlier than reported before.
     pub fn note_ended(
         &mut self,
         view: ViewNumber,
@@ -312,7 +313,7 @@ impl Resuming {
         }
     }
 
-    /// The outcomes of this number and of all earlier ones are final.
+    /// The outcomes of `number` and of all earlier numbers of the session are final.
     pub fn note_completed(&mut self, session: SessionId, number: u64) {
         if let Some(ended) = self.of(session).filter(|ended| number + 1 == ended.end) {
             ended.is_completed = true;

@@ -36,7 +36,8 @@ impl Retransmit {
 
     /// The oldest message was answered.
     pub fn answered(&mut self, now: Time) {
-        // A retransmission may shorten the measurement; the doubled pause makes up for that.
+        // After a retransmission the measured time is too short: at least a quarter of the doubled
+        // timeout counts.
         let took = (now - self.since).max(self.backoff / 4);
         let faded = self.usual - self.usual / 8;
         self.usual = faded.max(took * 2).clamp(limits::RESEND_AFTER, MOST);

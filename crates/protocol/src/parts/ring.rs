@@ -13,13 +13,14 @@ pub struct Entry {
     pub id: RecordId,
     /// The held part of the append.
     pub content: Content,
-    /// The write that makes it durable here.
+    /// The write that makes the entry durable on this replica.
     pub ticket: Ticket,
     /// When it arrived, or was last forwarded.
     pub since: Time,
 }
 
-/// Entries in arrival order. Any session's oldest entries can leave first.
+/// Entries in arrival order. A session's oldest entries can leave before older entries of other
+/// sessions.
 ///
 /// Invariant: `by_session` lists each session's slots in order of number, which is arrival order;
 /// `held` and `bytes` count the occupied slots, `bytes_by_session` those of each session; the first
@@ -53,9 +54,9 @@ impl Ring {
         self.bytes
     }
 
-    /// Whether a session that adds `more` bytes leaves the others their share of `most` bytes. Half
-    /// of the ring is open to all, and each session may have a first entry; beyond that, each
-    /// session gets an equal part.
+    /// Whether a session may add `more` bytes to a ring for `most` bytes. All sessions may use the
+    /// first half of the ring, and each may have a first entry; beyond that, a session may have at
+    /// most an equal part of `most`.
     #[must_use]
     pub fn leaves_room(&self, session: SessionId, more: usize, most: usize) -> bool {
         let held = self.bytes_by_session.get(&session).copied().unwrap_or(0);

@@ -8,7 +8,7 @@ use crate::roles::{self, Family, SequencingStatus};
 /// Messages of the ordering role.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Role to sender: the role is not in that view, or in none at present.
+    /// Role to sender: rejects a message, because the role is in another view or in none.
     Rejected {
         /// The latest known registered view.
         view: ViewNumber,
@@ -17,7 +17,7 @@ pub enum Message {
     },
     /// Client to role: asks for the tail.
     CheckTail {
-        /// Names the question.
+        /// Number of the question, which the answer repeats.
         request: u64,
         /// The client's view.
         view: ViewNumber,
@@ -34,7 +34,7 @@ pub enum Message {
     },
     /// Any sender to role: asks for its status.
     Status {
-        /// Names the question.
+        /// Number of the question, which the answer repeats.
         request: u64,
     },
     /// Role to sender: answers `Status`.
@@ -43,7 +43,7 @@ pub enum Message {
         request: u64,
         /// The role's view.
         view: ViewNumber,
-        /// Whether the role takes part in it.
+        /// Whether the role takes part in that view.
         open: bool,
         /// A bound above all known positions.
         tail: Position,
@@ -58,7 +58,7 @@ pub enum Message {
         request: u64,
         /// The role's view.
         view: ViewNumber,
-        /// Whether the role takes part in it.
+        /// Whether the role takes part in that view.
         open: bool,
         /// A bound above all known positions.
         tail: Position,
@@ -71,24 +71,25 @@ pub enum Message {
     },
 }
 
-/// The leader's status of windows and quotas.
+/// The leader's status of windows, which are runs of cuts with quotas fixed in advance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WindowStatus {
     /// The current window's number in its view, from 0.
     pub number: u32,
-    /// Number of its cuts.
+    /// Number of cuts of the current window.
     pub cuts: u32,
-    /// Number of its cuts made.
+    /// Number of these cuts that the leader has made.
     pub made: u32,
-    /// Quotas of the shards with turns. Empty: the window is free.
+    /// Shards with turns, and their quotas: positions per turn. Empty: the window is free, and its
+    /// cuts take all available records.
     pub quotas: Vec<(ShardId, u32)>,
     /// Shards without turns.
     pub lenders: Vec<ShardId>,
-    /// Requests to a shard for turns that others waited for.
+    /// Number of requests to a shard to complete turns for which other shards waited.
     pub lag_fixes: u64,
-    /// Number of positions assigned.
+    /// Number of positions that the cuts assigned.
     pub positions: u64,
-    /// Number of positions without a record.
+    /// Number of these positions without a record.
     pub empty: u64,
 }
 

@@ -6,7 +6,8 @@ use seriatim_model::SessionId;
 
 use super::appending::{ClientEffect, Reply, reply};
 
-/// Callers that ask for the session before any append, and callers that end it.
+/// The tokens of callers that ask for the session before any append, and of callers that ask for
+/// its end.
 #[derive(Clone, Debug, Default)]
 pub struct SessionWaiters {
     session: Vec<u64>,
@@ -14,37 +15,37 @@ pub struct SessionWaiters {
 }
 
 impl SessionWaiters {
-    /// Adds a caller that asks for the session.
+    /// Adds a caller that asks for the session's id.
     pub fn ask_session(&mut self, token: u64) {
         self.session.push(token);
     }
 
-    /// Adds a caller that ends the session.
+    /// Adds a caller that asks for the session's end.
     pub fn ask_end(&mut self, token: u64) {
         self.end.push_back(token);
     }
 
-    /// Whether a caller asks for the session.
+    /// Whether a caller waits for the session's id.
     #[must_use]
     pub fn want_session(&self) -> bool {
         !self.session.is_empty()
     }
 
-    /// Whether a caller ends the session.
+    /// Whether a caller waits for the session's end.
     #[must_use]
     pub fn want_end(&self) -> bool {
         !self.end.is_empty()
     }
 
-    /// Sends an open session's id and next number to the callers that ask for it.
+    /// If the session is open, sends its id and next number to the callers that ask for it.
     pub fn tell_session(&mut self, open: Option<(SessionId, u64)>, out: &mut Vec<ClientEffect>) {
         if let Some((session, next)) = open {
             out.extend(self.session.drain(..).map(|token| reply(token, Reply::Session { session, next })));
         }
     }
 
-    /// Takes the first caller that ends the session, if it may end. Later callers end the next
-    /// session.
+    /// If the session `may_end`, removes and returns the first caller that asks for its end. Later
+    /// callers end the next session.
     pub fn take_end(&mut self, may_end: bool) -> Option<u64> {
         if may_end { self.end.pop_front() } else { None }
     }

@@ -19,7 +19,8 @@ struct BoundRun {
 
 wire_struct! { BoundRun { number as number, position, count as number } }
 
-/// A replica's knowledge of one session.
+/// A replica's knowledge of one session: numbers below `next` are held or bound, and the client
+/// waits for no number below `lowest`.
 ///
 /// Invariant: `lowest <= next`; `bound` is in increasing order of numbers, all in `lowest..next`,
 /// except the start of its first run.
@@ -33,19 +34,21 @@ struct Session {
     /// The first refused number of an ended session.
     end: Option<u64>,
     successor: Option<SessionId>,
-    /// No-op runs in order: first number and count. Kept also below `lowest`: a client that lost
-    /// its progress must not count them as appended. Beyond [`MOST_VOIDS`], the oldest with known
-    /// outcomes are dropped.
+    /// Runs of numbers that became no-ops, in order: first number and count. Runs below `lowest`
+    /// stay: a client that lost its progress must not count them as appended. Beyond
+    /// [`MOST_VOIDS`], the oldest runs whose outcomes the client knows are dropped.
     voids: Vec<(u64, u64)>,
 }
 
-/// Bits of `lowest` above any number: an end follows. The first format had none.
+/// Flag in the encoded `lowest`, in a bit above any number: an end follows. The first format had no
+/// flags.
 const HAS_END: u64 = 1 << 63;
-/// Limit of a session's no-op runs whose outcomes the client knows.
+/// Limit of a session's no-op runs. Beyond it, only runs whose outcomes the client does not know
+/// stay.
 const MOST_VOIDS: usize = 64;
-/// Marks that no-op runs follow.
+/// Like [`HAS_END`]: no-op runs follow.
 const HAS_VOIDS: u64 = 1 << 62;
-/// Marks that a successor follows.
+/// Like [`HAS_END`]: a successor follows.
 const HAS_SUCCESSOR: u64 = 1 << 61;
 const _: () = assert!(limits::MAX_NUMBER < HAS_SUCCESSOR);
 
@@ -90,15 +93,15 @@ impl Wire for Session {
 pub enum Admission {
     /// The first `skip` records are held or bound already; the rest is new.
     Admit {
-        /// Number of records to skip; all of a duplicate.
+        /// Number of records to skip: all, if the batch is a duplicate.
         skip: u64,
     },
-    /// The session's next number is `expected`.
+    /// An earlier record has not arrived: the session's next number is `expected`.
     OutOfOrder {
-        /// The number to send from.
+        /// The number from which the client must send.
         expected: u64,
     },
-    /// The client reported that it waits for these numbers no longer.
+    /// The client has reported that it no longer waits for these numbers.
     Stale,
     /// The session was forgotten or never opened.
     Expired,
@@ -108,18 +111,20 @@ pub enum Admission {
 
 /// The sessions of one log at one sequencing replica.
 ///
-/// Invariant: a session with bound records is listed, was opened below `floor`, or was opened long
-/// enough ago to have expired.
+/// Invariant: a session with bound records is in `sessions`, was opened below `floor`, or was
+/// opened long enough ago to have expired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sessions {
     sessions: BTreeMap<SessionId, Session>,
     sweep_at: Position,
-    /// Unlisted sessions opened below it have expired permanently.
+    /// Sessions that were opened below this position and are not in `sessions` have expired
+    /// permanently.
     floor: Position,
     void_runs: usize,
 }
 
-/// This bit of `sweep_at` is above any position: a floor follows. The first format had none.
+/// Flag in the encoded `sweep_at`, in a bit above any position: a floor follows. The first format
+/// had none.
 const HAS_FLOOR: u64 = 1 << 63;
 const _: () = assert!(limits::MAX_NUMBER < HAS_FLOOR);
 
@@ -175,7 +180,7 @@ impl Sessions {
         self.sessions.get(&session).map(|session| session.lowest)
     }
 
-    /// Decides about an append of `run` at the replica's order end `ordered`. Changes nothing.
+    /// Decides about an append of `run`; this replica's order ends at `ordered`. Changes nothing.
     #[must_use]
     pub fn admission(&self, run: IdRun, ordered: Position, idle_positions: u64) -> Admission {
         let Some(session) = self.sessions.get(&run.session) else {
@@ -184,7 +189,8 @@ impl Sessions {
             {
                 Admission::Expired
             } else if run.first > 0 {
-                // Too young to have been forgotten: its first numbers did not arrive.
+                // The session is too young to have been forgotten, so its first numbers have not
+                // arrived.
                 Admission::OutOfOrder { expected: 0 }
             } else {
                 Admission::Admit { skip: 0 }
@@ -201,8 +207,8 @@ impl Sessions {
         }
     }
 
-    /// Whether the session can never be admitted: unlisted, and opened too long ago or below the
-    /// floor.
+    /// Whether the session can never be admitted: it is unknown here, and was opened too long ago
+    /// or below the floor.
     #[must_use]
     pub fn has_expired(&self, session: SessionId, ordered: Position, idle_positions: u64) -> bool {
         let is_too_old = ordered.since(session.opened_at()) > idle_positions;
@@ -218,7 +224,7 @@ impl Sessions {
         session.opened_at() > highest.max(ordered.max(self.floor) + limits::MOST_SESSION_AHEAD)
     }
 
-    /// Unlisted sessions opened below it have expired.
+    /// Unknown sessions that were opened below this position have expired.
     #[must_use]
     pub fn floor(&self) -> Position {
         self.floor
@@ -229,7 +235,7 @@ impl Sessions {
         session.opened_at() < self.floor && !self.sessions.contains_key(&session)
     }
 
-    /// How many numbers from `first` may still be admitted.
+    /// How many numbers from `first` on are below the session's end.
     #[must_use]
     pub fn room(&self, session: SessionId, first: u64) -> u64 {
         let end = self.sessions.get(&session).and_then(|session| session.end);
@@ -242,8 +248,8 @@ impl Sessions {
         self.sessions.get(&session)?.end
     }
 
-    /// Ends a session at `at`, or above its seen numbers, without extending its life. A session
-    /// forgotten below the floor takes nothing anyway.
+    /// Ends a session at number `at`, or after its highest seen number if that is higher, without
+    /// extending its life. A forgotten session is refused anyway.
     pub fn end(&mut self, id: SessionId, at: u64) {
         if self.is_forgotten(id) {
             return;
@@ -281,7 +287,7 @@ impl Sessions {
         }
     }
 
-    /// Adds a session without records, dated `ordered`.
+    /// Adds a session without records. `ordered` counts as its last activity.
     pub fn open(&mut self, id: SessionId, ordered: Position) {
         self.entry(id, ordered);
     }
@@ -291,8 +297,9 @@ impl Sessions {
         self.sessions.values_mut().for_each(|session| session.successor = None);
     }
 
-    /// Starts a view with these sessions. No replica that counts holds numbers from `next` to an
-    /// end, so the end falls to `next`. Drops a session too old to begin and known only by its end.
+    /// Starts a view with these sessions. No replica of the view holds numbers from `next` to an
+    /// end, so the end falls to `next`. Drops a session known only by its end and too old for its
+    /// first append.
     pub fn close_ended(&mut self, ordered: Position, idle_positions: u64) {
         let floor = self.floor;
         self.sessions.retain(|id, session| {
@@ -310,7 +317,7 @@ impl Sessions {
     }
 
     /// Notes that numbers below `next` are held, and that the client waits for none below `lowest`.
-    /// `ordered` dates a new session.
+    /// For a new session, `ordered` counts as its last activity.
     ///
     /// # Panics
     /// If the session was forgotten below the floor: its numbers are refused.
@@ -329,8 +336,8 @@ impl Sessions {
         }
     }
 
-    /// The session of a bound run. `None` for a forgotten session, whose entries other members may
-    /// still bind: its earlier outcomes are unknown here.
+    /// The session of a bound run. `None` for a forgotten session: other members may still bind its
+    /// entries, but its earlier outcomes are unknown here.
     fn seen_bound(&mut self, run: IdRun, position: Position) -> Option<&mut Session> {
         if self.is_forgotten(run.session) {
             return None;
@@ -341,7 +348,7 @@ impl Sessions {
         Some(session)
     }
 
-    /// Notes that ids, or their no-ops, were bound from `position`.
+    /// Notes that ids, or no-ops in their place, were bound from `position`.
     pub fn apply(&mut self, bound: BoundIds, position: Position) {
         if !bound.is_void {
             self.bind(bound.ids, position);
@@ -364,7 +371,7 @@ impl Sessions {
         within.filter(|part| part.count > 0).collect()
     }
 
-    /// The position of a bound number that the client may ask for.
+    /// The position of a bound number, unless the client waits for it no longer.
     #[must_use]
     pub fn position(&self, session: SessionId, number: u64) -> Option<Position> {
         let runs = &self.sessions.get(&session)?.bound;
@@ -373,12 +380,12 @@ impl Sessions {
         (number < run.number + run.count).then(|| run.position + (number - run.number))
     }
 
-    /// Forgets sessions that bound nothing within `idle_positions` before `ordered`, except
-    /// `is_held` ones. Runs at most every sixteenth of that.
+    /// Forgets sessions that bound nothing in the last `idle_positions` before `ordered`, unless
+    /// `is_held` is true for them. Runs at most once per sixteenth of `idle_positions`.
     ///
-    /// A replica that `follows` keeps an end until the numbers below it arrive from the leader, or
-    /// else the session would reappear without an end. The leader forgets it in time: shards rely
-    /// on that.
+    /// A replica that `follows` keeps an ended session until all numbers below the end arrive from
+    /// the leader, or else these would open the session again, without an end. The leader forgets
+    /// such a session in time: shards rely on that.
     pub fn sweep(
         &mut self,
         ordered: Position,
@@ -449,7 +456,8 @@ impl Session {
             self.lowest = lowest.min(self.next);
             let completed = self.bound.partition_point(|run| run.number + run.count <= self.lowest);
             self.bound.drain(..completed);
-            // A client that lost its progress may ask for known outcomes.
+            // Keeps a few runs with known outcomes: a client that lost its progress may ask for
+            // them.
             let many = self.voids.len().saturating_sub(MOST_VOIDS);
             let completed = self.voids.len() - self.voids_in_doubt();
             self.voids.drain(..many.min(completed));
@@ -695,18 +703,18 @@ mod tests {
         assert_eq!(sessions.admission(run(3, 4), Position(0), IDLE), Admission::Admit { skip: 0 });
         assert_eq!(sessions.room(session(1), 3), 2);
         assert_eq!(sessions.admission(run(5, 1), Position(0), IDLE), Admission::Expired);
-        // In the next view no other replica holds them.
+        // In the next view no replica holds numbers 3 and 4.
         sessions.close_ended(Position(0), IDLE);
         assert_eq!(sessions.end_of(session(1)), Some(3));
         assert_eq!(sessions.admission(run(3, 1), Position(0), IDLE), Admission::Expired);
         assert_eq!(sessions.admission(run(1, 2), Position(0), IDLE), Admission::Admit { skip: 2 });
-        // A follower keeps an end that it has not reached.
+        // A follower keeps an end until it has the numbers below it.
         sessions.end(session(3), 2);
         sessions.sweep(Position(IDLE + 1), IDLE, true, |_| false);
         assert_eq!((sessions.end_of(session(3)), sessions.end_of(session(1))), (Some(2), None));
         sessions.sweep(Position(3 * IDLE), IDLE, false, |_| false);
         assert!(sessions.is_empty());
-        // Unknown when it was ended.
+        // Session 2 was unknown when it was ended.
         sessions.end(session(2), 5);
         sessions.close_ended(Position(IDLE), IDLE);
         assert_eq!(sessions.end_of(session(2)), Some(0));

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 /// Each holder's amount of a bounded resource.
 ///
-/// A holder may take more while it has less than what remains. One alone gets half; many get equal
-/// amounts and leave one more share, so a new holder always gets some.
+/// A holder may take more while it has less than the free amount. A single holder gets half; many
+/// get equal amounts and leave as much free, so a new holder always gets some.
 ///
 /// Invariant: `total` is the sum over the listed holders, and each has some.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ impl<K> Default for Shares<K> {
 }
 
 impl<K: Ord + Copy> Shares<K> {
-    /// How much more `holder` may take, with `most` in total.
+    /// How much more `holder` may take, if all holders together may have `most`.
     #[must_use]
     pub fn room(&self, holder: K, most: u64) -> u64 {
         most.saturating_sub(self.total).saturating_sub(self.of(holder)).div_ceil(2)
@@ -78,7 +78,6 @@ impl<K: Ord + Copy> Shares<K> {
 mod tests {
     use super::*;
 
-    /// Takes one by one until refused.
     fn takes_all(shares: &mut Shares<u32>, holder: u32, most: u64) -> u64 {
         while shares.has_room(holder, most) {
             shares.take(holder, 1);

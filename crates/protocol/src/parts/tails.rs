@@ -8,8 +8,8 @@ use seriatim_model::{Time, ViewNumber};
 /// Timeout of a question.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Questions by increasing number, each with its answers so far (`A`), which count only in its
-/// view.
+/// Open questions, by number. Each has its answers so far (`A`), which count only in the view of
+/// the question.
 #[derive(Clone, Debug)]
 pub struct Tails<A> {
     questions: BTreeMap<u64, Question<A>>,
@@ -52,8 +52,8 @@ impl<A> Tails<A> {
         self.questions.values().map(|question| question.asked_at + ASK_AGAIN).min()
     }
 
-    /// Adds a question of `asker` (`None`: the client itself), with the empty answers from
-    /// `answers`. Returns its number.
+    /// Adds a question for `asker` (`None`: the client itself). `answers` makes its empty answers.
+    /// Returns its number.
     pub fn ask(
         &mut self,
         now: Time,
@@ -92,7 +92,7 @@ impl<A> Tails<A> {
     }
 
     /// The questions to ask again. In another view a question gets a new number, so that late
-    /// answers count only within a view.
+    /// answers of the old view do not count.
     pub fn again(&mut self, now: Time, view: ViewNumber, answers: impl Fn(u64) -> A) -> Again {
         let is_due = |question: &Question<A>| now >= question.asked_at + ASK_AGAIN || question.view != view;
         let due: Vec<u64> = self

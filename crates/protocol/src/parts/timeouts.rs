@@ -8,8 +8,8 @@ pub const RESEND_FIRST: Duration = Duration::from_millis(200);
 /// The longest retransmission timeout.
 pub const RESEND_MOST: Duration = Duration::from_secs(2);
 
-/// The next timeout after an answer that `took` this long: twice the longest recent answer, fading
-/// by an eighth with each.
+/// The next timeout after an answer that `took` this long: twice the longest recent answer time,
+/// which fades by an eighth with each answer.
 #[must_use]
 pub fn next_timeout(timeout: Duration, took: Duration) -> Duration {
     next_timeout_within(timeout, took, RESEND_FIRST..=RESEND_MOST)

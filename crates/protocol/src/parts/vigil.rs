@@ -17,7 +17,7 @@ use super::{Backoff, Jitter};
 /// [`LOOKUP_MOST`]. A client without answers asks sooner.
 const WAIT_FIRST: Duration = RESEND_FIRST.saturating_mul(2);
 
-/// How long the oldest append has been the oldest.
+/// The client's oldest append without an outcome, and when to ask the register about it.
 #[derive(Clone, Debug)]
 pub struct Vigil {
     oldest: Option<u64>,
@@ -26,7 +26,7 @@ pub struct Vigil {
 }
 
 impl Vigil {
-    /// Waits for nothing. `random` differs between clients.
+    /// Starts without a waiting append. `random` differs between clients.
     #[must_use]
     pub fn new(random: u64) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl Vigil {
         }
     }
 
-    /// The latest time for [`comes_due`](Self::comes_due).
+    /// When [`comes_due`](Self::comes_due) must be called at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.oldest.map(|_| self.asks.at())
@@ -47,7 +47,7 @@ impl Vigil {
         self.oldest = None;
     }
 
-    /// Whether to ask the register now: `oldest` has waited long.
+    /// Whether to ask the register now, because append `oldest` has waited long.
     pub fn comes_due(&mut self, now: Time, oldest: Option<u64>) -> bool {
         let is_another = self.oldest != oldest;
         let is_due = !is_another && oldest.is_some() && self.asks.is_due(now);

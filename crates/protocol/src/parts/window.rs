@@ -5,7 +5,7 @@ const MOST: usize = 16;
 /// The smallest window, as a fraction of a full batch. With a batch each, a few clients that share
 /// a disk's room would always receive `Busy`.
 const LEAST_PART: usize = 16;
-/// Messages in a window, unless a message would exceed a full batch.
+/// Number of messages that fill a window, unless a message would exceed a full batch.
 const MESSAGES: usize = 2;
 
 /// A congestion window (as in TCP, RFC 5681): it grows with acknowledgements and halves when the
@@ -18,8 +18,8 @@ const MESSAGES: usize = 2;
 pub struct Window {
     batch: usize,
     bytes: usize,
-    /// Below it the window grows by the acknowledged bytes, above it by the smallest window for
-    /// each acknowledged window.
+    /// A window below the threshold grows by the acknowledged bytes. Above it, a window grows by
+    /// the smallest size for each full window of acknowledged bytes.
     threshold: usize,
 }
 
@@ -30,8 +30,8 @@ impl Window {
         Self { batch, bytes: batch, threshold: MOST * batch }
     }
 
-    /// Bytes of records for the next message, with `in_flight` bytes sent. `None` if none may be
-    /// sent. One record of any size may always be in flight.
+    /// Bytes of records for the next message, while `in_flight` bytes are unacknowledged. `None` if
+    /// the client must wait. One record of any size may always be in flight.
     #[must_use]
     pub fn room(&self, in_flight: usize) -> Option<usize> {
         let message = (self.bytes / MESSAGES).clamp(1, self.batch);

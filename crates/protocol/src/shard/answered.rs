@@ -8,7 +8,7 @@ use super::core::{Core, send};
 use super::message::Message;
 use crate::roles::RoleEffect;
 
-/// At most as many answers as the leader keeps in flight.
+/// Recent answers: at most as many as the leader has batches in flight.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answered {
     /// Primary: batches that every replica holds, with the ids that became no-ops.
@@ -18,7 +18,7 @@ pub(super) struct Answered {
 }
 
 impl Answered {
-    /// No leader retransmits final batches.
+    /// Forgets answers to final batches, which no leader retransmits.
     pub(super) fn forget_below(&mut self, stable: Position) {
         self.bound.retain(|(_, batch), _| *batch >= stable);
         self.replicated.retain(|(_, batch)| *batch >= stable);
@@ -41,7 +41,6 @@ impl Core {
         known.is_some()
     }
 
-    /// Backup: repeats the answer to a batch, if it was answered.
     pub(crate) fn replicated_again(
         &self,
         primary: Address,

@@ -7,7 +7,7 @@ use seriatim_model::{Position, Ticket};
 /// The applied prefix of a store.
 #[derive(Clone, Debug, Default)]
 pub struct Applied {
-    /// Below it everything is durably stored, except the missing range.
+    /// Bound below which everything is durably stored, except the missing range.
     pub(crate) end: Position,
     /// Stored parts beyond `end`: start and end of each.
     parts: BTreeMap<Position, Position>,

@@ -25,13 +25,13 @@ use crate::roles::RoleEffect;
 /// Delay of a new replica's catch-up, since its view may be short-lived. Repair starts at once: the
 /// next view may lack the replica that has the record.
 const NEW_REPLICA_WAITS: Duration = Duration::from_secs(1);
-/// Initial answer timeout; later twice the recent answer time, doubled by each missing answer.
+/// First and shortest timeout of a question. `CatchUp::timeout` follows the answer times, and
+/// doubles with each missing answer.
 const TIMEOUT: Duration = Duration::from_millis(500);
 const TIMEOUT_MOST: Duration = Duration::from_secs(20);
-/// While the node has too much to write, pause between questions, in multiples of the last copy's
+/// Pause between questions while the node has too much to write, in multiples of the last copy's
 /// duration.
 const YIELDED: u32 = 3;
-/// Pause after a refusal.
 const PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Debug, Default)]
@@ -42,18 +42,20 @@ pub(super) struct CatchUp {
     others: Vec<NodeId>,
     pub(super) former: Former,
     damage: Damage,
-    /// Whether the last question was a repair: catch-up is next.
+    /// Whether the last question was for a repair. Catch-up is then next.
     asked_of_damage: bool,
     question: Option<Question>,
-    /// Measured, hence no [`Backoff`](crate::parts::Backoff). `None` before the first answer.
+    /// Timeout of a question, measured and hence no [`Backoff`](crate::parts::Backoff). `None`
+    /// before the first answer.
     timeout: Option<Duration>,
     last_request: u64,
     turn: usize,
     retry_at: Time,
     copies_from: Time,
-    /// A stand-in for an absent member copies nothing until a controller asks it to.
+    /// Whether the replica stands in for an absent member: it copies nothing until a controller
+    /// asks it to.
     stands_by: bool,
-    /// When the question was sent whose answer was written last.
+    /// When the question of the last written answer was sent.
     copied_since: Option<Time>,
 }
 
@@ -113,7 +115,7 @@ impl CatchUp {
         self.damage.add(position);
     }
 
-    /// A new view may exclude the replica that was asked.
+    /// Drops the question: a new view may exclude the replica that was asked.
     pub(super) fn restart(&mut self) {
         self.question = None;
         self.turn = 0;
@@ -126,7 +128,7 @@ impl CatchUp {
         self.trim_is_known
     }
 
-    /// The records to ask for now. `None` for a question about the trim point.
+    /// The records to ask for now. `None`: nothing is due, or the trim point must be asked first.
     pub(super) fn wants(
         &self,
         now: Time,
@@ -286,8 +288,8 @@ impl CatchUp {
         self.timeout = Some(timeout);
     }
 
-    /// Returns the records to write and their first position. The caller reports the writes with
-    /// [`written`](Self::written).
+    /// Handles an answer. Returns its records to write and their first position. The caller reports
+    /// the writes with [`written`](Self::written).
     pub(super) fn records(
         &mut self,
         now: Time,
@@ -301,6 +303,7 @@ impl CatchUp {
             return None;
         }
         if upto <= question.range.from && !question.range.is_empty() {
+            // The other replica does not know these positions as final yet.
             self.refused(now, request, false);
             return None;
         }
@@ -308,6 +311,7 @@ impl CatchUp {
         question.writing = Some(Writing { source, after: Ticket(0), last: Ticket(0), upto });
         let about = question.about;
         self.answered(now, (source, at));
+        // Asks the replica that served this copy again.
         self.turn -= usize::from(about == About::Missing);
         Some((from, records))
     }
@@ -369,7 +373,7 @@ impl CatchUp {
         }
     }
 
-    /// Returns the new missing range if it shrank.
+    /// A write is stored. Returns the new missing range if it shrank.
     pub(super) fn written(
         &mut self,
         ticket: Ticket,
@@ -400,7 +404,7 @@ impl CatchUp {
     }
 }
 
-/// Runs for the store, grouped by deciding view.
+/// Groups records by deciding view, as runs for the store.
 pub(super) fn as_pushed(
     history: &ViewHistory,
     records: Vec<Stored>,
@@ -420,7 +424,7 @@ pub(super) fn as_pushed(
     pushed
 }
 
-/// Maps for the store, grouped by deciding view.
+/// Groups maps by deciding view, for the store.
 pub(super) fn as_mapped(
     history: &ViewHistory,
     from: Position,
@@ -504,7 +508,7 @@ mod tests {
             .iter()
             .flat_map(|(view, runs)| runs.iter().map(|run| (view.0, run.first.0, run.records.len())))
             .collect();
-        // No view decides about 0 any more: it is trimmed.
+        // No view decides about position 0 any more: it is trimmed.
         assert_eq!(shown, [(1, 2, 2), (1, 5, 1), (4, 6, 2)]);
     }
 
@@ -561,7 +565,6 @@ mod tests {
             assert!(!catch_up.damage.is_empty() && kept >= 100, "it was asked {kept} times to stay");
             assert!((4..20).contains(&outside) && member < 20, "asked {member} and {outside} times");
         }
-        // Node 9 has the record after 20 s.
         let (catch_up, [_, _, kept]) = sought(60, true, Some(20_000));
         assert!(catch_up.damage.is_empty() && (40..100).contains(&kept), "it was asked {kept} times to stay");
     }

@@ -42,9 +42,9 @@ pub struct Core {
     /// The store had no room for the trim point. It must be written before anything relies on it.
     pub(super) trim_refused: bool,
     pub(super) leftovers: Leftovers,
-    /// Deferred trim of a view change.
+    /// Trim received during a view change; the next fence applies it.
     pub(super) wanted_trim: Position,
-    /// Positions to copy. An empty range: only the trim point is unknown.
+    /// Positions to copy from other replicas. An empty range: only the trim point is unknown.
     pub(crate) missing: Option<MissingRange>,
     pub(super) catch_up: CatchUp,
     /// Next position of the scrub, which searches for damage once after a restart.
@@ -55,7 +55,7 @@ pub struct Core {
     pub(super) answered: Answered,
     /// End of the durable writes under each view.
     pub(super) ends: BTreeMap<ViewNumber, Position>,
-    /// Writes in flight, with the end of each.
+    /// Writes in flight, each with the end of its positions.
     pub(super) writes: VecDeque<(Ticket, Write, Position)>,
     pub(super) unstored: Unstored,
     /// End of the highest pushed run, for mutations.
@@ -74,8 +74,8 @@ pub(super) struct Kept {
     pub(super) of: ViewNumber,
     /// Exclusive end of the shard's positions.
     pub(super) until: Position,
-    /// Start of the positions before `until` that an operator gave up; otherwise `until`. The
-    /// replica is complete when everything below is final here.
+    /// Start of the positions that an operator gave up, which end at `until`. Equals `until` if
+    /// there are none. The replica is complete when everything below is final here.
     pub(super) ends: Position,
     pub(super) copies: Vec<Member>,
 }
@@ -170,7 +170,8 @@ impl Core {
     /// Whether the replica takes part in no view and a report may change that.
     fn wants_view(&self) -> bool {
         let is_owed = |kept: &Kept| self.stable < kept.ends && self.missing.is_none() && self.is_named();
-        // The shard's last view is later: the replica may hold records that the copies lack.
+        // The shard's last view is later than the replica's view: the replica may hold records that
+        // the copies lack.
         let is_unknown = |kept: &Kept| kept.of > self.view_number() && self.view_number() > ViewNumber::NONE;
         !self.is_open() && self.retired.as_ref().is_none_or(|kept| is_owed(kept) || is_unknown(kept))
     }
@@ -433,7 +434,7 @@ impl Core {
         if view != self.view_number() && !early {
             return false;
         }
-        // With an applied prefix, a replica serves only its own store.
+        // With an applied prefix, a replica serves only records in its own store.
         let stable = path.applied().map_or(stable, |applied| stable.min(applied.end));
         self.advance_stable(path, stable, out);
         true
@@ -447,7 +448,8 @@ impl Core {
         }
     }
 
-    /// Primary: a reader asked the backup for positions above its bound.
+    /// Primary: sends its stable bound to a backup that has only `known`, where a reader asked for
+    /// more.
     pub(super) fn inform_backup(&self, from: Address, view: ViewNumber, known: Position, out: &mut Out) {
         let is_primary = self.members().is_some_and(|members| members.primary() == self.me());
         if is_primary && view == self.view_number() && view == self.memory.claim && known < self.stable {
@@ -455,7 +457,7 @@ impl Core {
         }
     }
 
-    /// Backup: the primary's bound may have been lost.
+    /// Backup: asks the primary for its stable bound, since a message with it may have been lost.
     pub(super) fn ask_primary(&self, out: &mut Out) {
         let Some(members) = self.members().filter(|members| members.primary() != self.me()) else { return };
         let to = Address::Node(members.primary().node, Endpoint::Shard(self.shard));
@@ -466,7 +468,6 @@ impl Core {
         self.memory.view.as_ref()?.shard(self.shard)
     }
 
-    /// Raises and stores the bound.
     pub(crate) fn advance_stable(&mut self, path: &mut dyn DataPath, stable: Position, out: &mut Out) {
         if stable > self.stable {
             self.gate.store(StorageCommand::Stable(stable), out);
@@ -474,7 +475,7 @@ impl Core {
         }
     }
 
-    /// Raises the bound, which the store knows from another write.
+    /// Raises the stable bound, which the store knows from another write.
     pub(super) fn raise_stable(&mut self, path: &mut dyn DataPath, stable: Position, out: &mut Out) {
         if stable > self.stable {
             self.stable = stable;
@@ -494,7 +495,7 @@ impl Core {
         }
     }
 
-    /// Reads for the data path, at most one store read. `question` comes back with the outcome.
+    /// Starts at most one store read for the data path. `question` comes back with the outcome.
     pub(crate) fn look_up(&mut self, question: u64, from: Position, end: Position, out: &mut Out) {
         self.readers.read_own(question, from, end, out);
     }

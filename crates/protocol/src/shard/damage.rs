@@ -7,19 +7,19 @@ use seriatim_model::{NodeId, Position, Time, ViewNumber};
 
 use crate::parts::Backoff;
 
-/// Limit of records. A later read finds the others again.
+/// Limit of remembered damaged records. A later read finds the others again.
 const MOST: usize = 1024;
 /// Pause after a round of all replicas without success; doubles each time.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MOST: Duration = Duration::from_secs(20);
-/// Rounds for a record that no outside replica may have: 12.7 seconds of pauses, in which a member
-/// may repair its own copy.
+/// Rounds of questions for a record that no outside replica may have: 12.7 seconds of pauses, in
+/// which a member may repair its own copy.
 const MOST_ROUNDS: u32 = 8;
 
 /// Invariant: at most [`MOST`] records.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Damage {
-    /// By due time: records without a full round come first.
+    /// Searches by due time: records without a full round come first.
     sought: BTreeMap<(Time, Position), Sought>,
     /// The replica that served the last repair is asked first.
     helper: Option<NodeId>,
@@ -137,7 +137,6 @@ impl Damage {
         self.retain(|damaged| damaged != position);
     }
 
-    /// Restarts all searches in a new view.
     pub(super) fn ask_anew(&mut self) {
         let positions = std::mem::take(&mut self.sought).into_keys().map(|(_, position)| position);
         self.sought = positions.map(|position| ((Time::ZERO, position), Sought::default())).collect();

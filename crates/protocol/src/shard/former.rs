@@ -14,7 +14,7 @@ use super::core::send;
 use super::message::Message;
 use crate::roles::RoleEffect;
 
-/// Limits of replicas, and of consecutive unanswered questions to one.
+/// Limits of remembered replicas, and of consecutive unanswered questions to one.
 const MOST: usize = 8;
 const MOST_UNANSWERED: u32 = 4;
 /// Request number of a notice, an empty read. No question uses it.
@@ -24,7 +24,7 @@ const KEEP_EVERY: Duration = Duration::from_millis(500);
 pub(super) const NEEDED_FOR: Duration = Duration::from_secs(3);
 const _: () = assert!(NEEDED_FOR.as_millis() > 4 * KEEP_EVERY.as_millis());
 
-/// In the order in which views left them behind.
+/// Former replicas, in the order in which views excluded them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Former {
     left: VecDeque<Left>,
@@ -50,7 +50,7 @@ impl Left {
 }
 
 impl Former {
-    /// View `view` named `before`; its successor names `now`.
+    /// View `view` named `before`; its successor names `now`. Remembers the replicas that left.
     pub(super) fn succeed(&mut self, view: ViewNumber, before: &ShardMembers, now: &ShardMembers) {
         let is_in = |members: &ShardMembers, member: &Member| members.replicas.contains(member);
         self.left.retain(|left| !is_in(before, &left.member) && !is_in(now, &left.member));
@@ -64,7 +64,8 @@ impl Former {
         self.knowing(view).map(|left| left.member.node)
     }
 
-    /// Excludes silent replicas until they are heard from again.
+    /// The replicas to ask for records that `view` decides. Excludes silent replicas until they are
+    /// heard from again.
     pub(super) fn that_answer(&self, view: Option<ViewNumber>) -> impl Iterator<Item = NodeId> {
         let answering = self.knowing(view).filter(|left| left.unanswered < MOST_UNANSWERED);
         answering.map(|left| left.member.node)
@@ -115,14 +116,12 @@ impl Former {
         self.left.retain(|left| !is_gone(left));
     }
 
-    /// A replica that answers a notice can be asked again.
     pub(super) fn heard(&mut self, from: Address, request: u64) {
         if let (Address::Node(node, _), KEEPS) = (from, request) {
             self.note(node, true);
         }
     }
 
-    /// Counts consecutive missing answers of the node.
     pub(super) fn note(&mut self, node: NodeId, answers: bool) {
         for left in self.left.iter_mut().filter(|left| left.member.node == node) {
             left.unanswered = if answers { 0 } else { left.unanswered + 1 };

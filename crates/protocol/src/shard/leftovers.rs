@@ -16,7 +16,7 @@ pub(super) struct Leftovers {
     /// Whether leftovers may exist without a new trim: after a restart, in another view, or after a
     /// refused drop.
     may_be: bool,
-    /// The question to the store, and the view without the replica.
+    /// The pending question to the store, and the view that excludes the replica.
     asked: Option<(Ticket, ViewNumber)>,
     dropped: (Ticket, Ticket),
 }
@@ -28,7 +28,6 @@ impl Default for Leftovers {
 }
 
 impl Leftovers {
-    /// The replica entered, or learned of, another view.
     pub(super) fn in_another_view(&mut self) {
         self.may_be = true;
     }
@@ -54,7 +53,6 @@ pub(super) fn ask(core: &mut Core, view: ViewNumber, is_news: bool, out: &mut Ve
     }
 }
 
-/// Drops the store's ids that the replica does not know.
 pub(super) fn measured(
     core: &mut Core,
     path: &mut dyn DataPath,
@@ -63,7 +61,7 @@ pub(super) fn measured(
     out: &mut Vec<RoleEffect>,
 ) {
     let asked = core.leftovers.asked.take_if(|(asked, _)| *asked == ticket);
-    // A later view change may rely on them.
+    // A later view change may rely on these ids.
     let is_wanted = asked.is_some_and(|(_, view)| core.memory.claim <= view);
     if ids.is_empty() || !(core.is_open() || is_wanted) {
         return;

@@ -22,7 +22,7 @@ pub struct Held {
     /// The positions of that view that the replica does not hold yet.
     pub missing: Option<MissingRange>,
     pub trim: Position,
-    /// The end of the writes in that view.
+    /// The end of the replica's writes in that view.
     pub end: Position,
     /// The latest registered view known to this incarnation or an earlier one.
     pub knows: ViewNumber,
@@ -31,10 +31,10 @@ pub struct Held {
 wire_struct! { Held { view, stable, missing, trim, end, knows } }
 
 impl Held {
-    /// The missing range as a member of a view whose flush began at `first`: the earlier range, and
-    /// positions bound in views without the replica. A `history` that has forgotten views starts at
-    /// a trimmed position. An incarnation that no view named yet is complete below its first stable
-    /// bound, except where later views rewrote positions.
+    /// The missing range as a member of a view whose flush began at `first`: the earlier missing
+    /// range, joined with the positions bound in views without the replica. A `history` that has
+    /// forgotten views starts at a trimmed position. An incarnation that no view named yet is
+    /// complete below its first stable bound, except where later views rewrote positions.
     #[must_use]
     pub fn missing_from(&self, history: &ViewHistory, first: Position) -> Option<MissingRange> {
         let from = self.holds_to(history).unwrap_or(first);
@@ -47,7 +47,8 @@ impl Held {
         self.missing_from(history, first).unwrap_or(MissingRange { from: first, end: first })
     }
 
-    /// The end of the replica's records apart from `missing`. `None` if it misses nothing else.
+    /// Position up to which the replica has everything apart from `missing`. `None` if it misses
+    /// nothing else.
     #[must_use]
     pub fn holds_to(&self, history: &ViewHistory) -> Option<Position> {
         let later = |than| history.steps().iter().find(|(number, _)| *number > than).map(|(_, from)| *from);
@@ -65,7 +66,7 @@ pub struct Unplaced {
     /// The view from whose start the records are counted.
     pub view: ViewNumber,
     pub length: u64,
-    /// Index of the first name.
+    /// Index of the first id in `names`.
     pub from: u64,
     pub names: Vec<IdRun>,
 }
@@ -77,28 +78,27 @@ pub enum Placed {
     Windows { view: ViewNumber, windows: Vec<Turns> },
     /// A part of a committed cut of a view, or of a cut completed for a claim.
     Cut { view: ViewNumber, first: Position, runs: Vec<Ordered> },
-    /// A part of the closing cut of a claim.
+    /// A part of the closing cut of a claim, which is the last cut of the view before it.
     Closing { claim: ViewNumber, first: Position, runs: Vec<Ordered> },
 }
 
 /// A window, restricted to shards with turns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turns {
-    /// The window's number in its view.
     pub number: u32,
     pub base: Position,
     pub cuts: u32,
     /// The number of groups in which the shards take turns.
     pub groups: u32,
-    /// Shards with turns: quota, and start index in the local log.
+    /// Shards with turns: quota, and index of the local log where the first turn begins.
     pub shares: Vec<(ShardId, u32, u64)>,
-    /// Shards without turns: number of positions behind all turns.
+    /// Shards without turns: number of positions of each behind all turns.
     pub rooms: Vec<(ShardId, u32)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Sequencing layer to primary: holds these records. Answer: `Bound`.
+    /// Sequencing layer to primary: asks it to hold these records. Answer: `Bound`.
     Bind {
         view: ViewNumber,
         /// Names the batch: its first position on any shard.
@@ -120,7 +120,6 @@ pub enum Message {
     Busy {
         view: ViewNumber,
         ids: IdRun,
-        /// Whether the disk is full.
         disk_full: bool,
     },
     /// Sequencing layer to primary, or primary to backup: positions below `stable` are final.
@@ -130,9 +129,9 @@ pub enum Message {
     StableKnown { view: ViewNumber, stable: Position },
     /// Replica to controller: answers `Fence`. Also to a sender whose view is over.
     Fenced { claim: ViewNumber, incarnation: Incarnation, held: Held },
-    /// Controller to replica: rejects everything of views below this claim.
+    /// Controller to replica: asks it to reject everything of views below this claim.
     Fence { claim: ViewNumber, entry: LogEntry },
-    /// Primary to backup: holds these records. Answer: `Replicated`.
+    /// Primary to backup: asks it to hold these records. Answer: `Replicated`.
     Replicate {
         view: ViewNumber,
         batch: Position,
@@ -142,8 +141,9 @@ pub enum Message {
     },
     /// Backup to primary: the backup holds the batch.
     Replicated { view: ViewNumber, batch: Position },
-    /// Controller to replica: copies its records in `first..end` to the other replicas, under the
-    /// claim. A position without a record receives a client's pending record, or else junk.
+    /// Controller to replica: asks it to copy its records in `first..end` to the other replicas,
+    /// under the claim. A position without a record receives a client's pending record, or else
+    /// junk.
     Flush {
         claim: ViewNumber,
         incarnation: Incarnation,
@@ -155,7 +155,7 @@ pub enum Message {
     /// Replica to controller: progress of `Flush`.
     Flushed {
         claim: ViewNumber,
-        /// All replicas hold everything below.
+        /// All replicas hold everything below this.
         upto: Position,
     },
     /// Replica to controller: a record to flush cannot be read here.
@@ -242,11 +242,11 @@ pub enum Message {
     Holds {
         request: u64,
         view: ViewNumber,
-        /// The reader already knows all skipped positions below it.
+        /// The reader already knows all skipped positions below this.
         from: Position,
         upto: Position,
-        /// The skipped positions, which are empty, in order. Each span takes
-        /// [`SPAN_BYTES`](seriatim_model::limits::SPAN_BYTES) of the credit.
+        /// The skipped positions, which are empty, in order. The credit counts them as in
+        /// `DeliverWith`.
         void: Vec<Span>,
     },
     /// Reader to replica: raises the credit of a subscription.
@@ -273,8 +273,8 @@ pub enum Message {
     Surveyed(Surveyed),
     /// Controller to replica: applies the log's retention limits.
     Retain(Retain),
-    /// Controller to replica: copies everything that a member of this view should hold. Answer:
-    /// `Whole`, only when complete.
+    /// Controller to replica: asks it to copy everything that a member of this view should hold.
+    /// Answer: `Whole`, only when complete.
     AskWhole { view: ViewNumber },
     /// Replica to controller: the replica is complete.
     Whole { view: ViewNumber },
@@ -325,7 +325,8 @@ impl Family for Message {
     }
 }
 
-// Unused numbers from 20 to 63 were used before version 7; 13 and 65 before version 9.
+// Unused numbers from 20 to 63 were used before version 7, and 13 and 65 before version 9. They
+// stay unused.
 wire_enum! {
     Message {
         1 => Bind { view, batch, backups, stable, runs },

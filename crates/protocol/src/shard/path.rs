@@ -32,10 +32,10 @@ pub trait DataPath: Debug + Send + Sync {
     /// All writes up to this ticket are in the store. The core has answered waiting batches.
     fn stored(&mut self, _: &mut Core, _: Ticket, _: &mut Out) {}
 
-    /// The store had no room for this write.
+    /// The store had no room for this write, and holds no part of it.
     fn failed(&mut self, _: &mut Core, _now: Time, _: Ticket, _: &mut Out) {}
 
-    /// The core undoes a change of its state; `applied` is the earlier applied prefix.
+    /// The core undoes a change of its state; `applied` is the applied prefix before the change.
     fn taken_back(&mut self, _: &mut Core, _applied: Option<Applied>) {}
 
     /// Abandons the view's work: a higher claim or a view without the replica ended it.
@@ -52,8 +52,8 @@ pub trait DataPath: Debug + Send + Sync {
         self.discard_unplaced(core, out);
     }
 
-    /// The missing range of a member of this view, including trimmed positions. The shard joined at
-    /// `begins`.
+    /// The positions that this replica misses as a member of `view`, including trimmed ones. The
+    /// shard joined the log at `begins`.
     fn missing(
         &self,
         core: &Core,
@@ -65,8 +65,8 @@ pub trait DataPath: Debug + Send + Sync {
         core.held().missing_from(history, view.first).filter(|_| begins < view.first)
     }
 
-    /// Whether the store has this registered view's whole flush. `false` where versions do not
-    /// tell.
+    /// Whether the store has the whole flush of this registered view. `false` in orderings whose
+    /// record versions do not show it.
     fn has_flushed(&self, _: &Core, _: &View) -> bool {
         false
     }
@@ -86,7 +86,7 @@ pub trait DataPath: Debug + Send + Sync {
     /// The replica takes part in a view, unless a higher claim came.
     fn entered(&mut self, _: &mut Core, _now: Time, _: &mut Out) {}
 
-    /// Primary: the predictable positions. `None` without predictions.
+    /// Primary: the predictable positions. `None` in orderings without predictions.
     fn predicting(&self) -> Option<&Predicting> {
         None
     }
@@ -96,18 +96,18 @@ pub trait DataPath: Debug + Send + Sync {
         None
     }
 
-    /// Primary: below it every record of this shard is known, though another view may still undo
-    /// records at or above `stable`. Equals `stable` without predictions.
+    /// Primary: bound below which every record of this shard is known, though another view may
+    /// still undo records at or above `stable`. Equals `stable` without predictions.
     fn predictable(&self, core: &Core) -> Position {
         self.predicting().map_or(core.stable, |predicting| predicting.end(core))
     }
 
-    /// Below it everything is final, even if not yet in the store.
+    /// Bound below which everything is final, even if not yet in the store.
     fn committed(&self, core: &Core) -> Position {
         core.stable
     }
 
-    /// Primary: the memory with records above the stable bound. `None`: they are in the store.
+    /// Primary: the memory that holds records above the stable bound. `None`: the store holds them.
     fn memory(&self) -> Option<&dyn Foretold> {
         None
     }
@@ -121,7 +121,7 @@ pub trait DataPath: Debug + Send + Sync {
         None
     }
 
-    /// Below it everything is written on this replica.
+    /// Bound below which everything is written on this replica.
     fn written_below(&self, core: &Core) -> Position {
         core.stable
     }
@@ -148,7 +148,7 @@ pub trait DataPath: Debug + Send + Sync {
     /// The store answered the replica's own read.
     fn looked_up(&mut self, _: &mut Core, _question: u64, _: OwnOutcome, _: &mut Out) {}
 
-    /// Drops those of the store's ids without final positions that the replica does not know.
+    /// Drops the store's ids without final positions that the replica does not know.
     fn discard_unknown(&mut self, _: &mut Core, _: Vec<IdRun>, _: &mut Out) {}
 }
 
@@ -159,7 +159,8 @@ pub struct Retired {
     pub(crate) leader: Address,
     pub(crate) of: ViewNumber,
     pub(crate) until: Position,
-    /// Start of the positions before `until` that an operator gave up; otherwise `until`.
+    /// Start of the positions that an operator gave up, which end at `until`. Equals `until` if
+    /// there are none.
     pub(crate) ends: Position,
 }
 

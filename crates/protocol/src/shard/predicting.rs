@@ -25,7 +25,7 @@ pub struct Predicting {
 }
 
 impl Predicting {
-    /// Adds runs held by this write. Returns whether more is predictable.
+    /// Adds runs that this write stores. Returns whether more positions are predictable now.
     pub(crate) fn pushed(
         &mut self,
         core: &Core,
@@ -60,7 +60,7 @@ impl Predicting {
         self.extend(core);
     }
 
-    /// At least the stable bound.
+    /// End of the predictable positions; at least the stable bound.
     pub(crate) fn end(&self, core: &Core) -> Position {
         if self.view == core.view_number() { self.end.max(core.stable) } else { core.stable }
     }

@@ -93,7 +93,7 @@ impl Replica {
         self.core.stable
     }
 
-    /// Below it this replica has written the shard's positions.
+    /// Bound below which this replica has written the shard's positions.
     #[must_use]
     pub fn written_below(&self) -> Position {
         self.path.written_below(&self.core)
@@ -105,13 +105,13 @@ impl Replica {
         self.core.missing
     }
 
-    /// Whether it copies records, as a member of a view or a copy of a retired shard.
+    /// Whether the replica copies records, as a member of a view or a copy of a retired shard.
     #[must_use]
     pub fn gets_records(&self) -> bool {
         repair::gets_records(&self.core)
     }
 
-    /// Whether it stands in for an absent member and copies nothing yet.
+    /// Whether the replica stands in for an absent member and copies nothing yet.
     #[must_use]
     pub fn stands_by(&self) -> bool {
         self.core.catch_up.stands_by()
@@ -129,7 +129,7 @@ impl Replica {
         self.core.readers.awaits(ticket)
     }
 
-    /// Whether it takes part in a view.
+    /// Whether the replica takes part in a view.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.core.is_open()
@@ -158,13 +158,13 @@ impl Replica {
         self.core.times()
     }
 
-    /// Whether it obeys a claim above its view, so that its writes serve a view change.
+    /// Whether the replica obeys a claim above its view, so that its writes serve a view change.
     #[must_use]
     pub fn is_between_views(&self) -> bool {
         self.core.memory.claim != self.core.view_number()
     }
 
-    /// Whether its successors may still need its records.
+    /// Whether later replicas of the shard may still need its records.
     #[must_use]
     pub fn is_needed(&self, now: Time) -> bool {
         now < self.core.needed_until && !self.core.options.mutates(Mutation::NeededRemoved)
@@ -175,7 +175,7 @@ impl Replica {
         match message {
             Message::Bind { view, batch, backups, stable, runs } => {
                 if core.accepts(from, view, out) {
-                    // First, so that the batch carries the bound to the backups.
+                    // Learns the bound first, so that the batch carries it to the backups.
                     core.learn_stable(path, view, stable, out);
                     core.bind(path, from, (view, batch), &backups, runs, out);
                 }

@@ -6,13 +6,13 @@ use seriatim_model::wire::wire_enum;
 /// Why a replica rejected a read or a trim.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// Below the trim point.
+    /// The position is below the trim point.
     #[error("positions below {first} are trimmed; the first one is {first}")]
     Trimmed {
         /// The first readable position.
         first: Position,
     },
-    /// Damaged on this replica.
+    /// The record is damaged on this replica.
     #[error("the record at position {position} is damaged on the replica that was asked")]
     Damaged {
         /// The damaged position.
@@ -27,7 +27,7 @@ pub enum ReadError {
     /// Too many waiting readers.
     #[error("the replica serves too many readers; try again later")]
     Busy,
-    /// Not stable yet; retry later.
+    /// The trim exceeds the stable bound; retry later.
     #[error("position {stable} is the first that is not final yet; only final positions can be trimmed")]
     NotStable {
         /// The stable bound.

@@ -53,7 +53,7 @@ struct WaitingRead {
 #[derive(Clone, Debug)]
 enum Mapping {
     Copy(MappedAnswer),
-    /// For a reader, with the view and stable bound at the look-up.
+    /// A map look-up for a reader, with the view and stable bound at that time.
     Alone {
         reader: Address,
         request: u64,
@@ -78,7 +78,7 @@ struct Reading {
     request: u64,
     kind: ReadKind,
     range: ReadRange,
-    /// The reader may receive empty positions below it, even beyond the range.
+    /// Bound of the empty positions that the reader may receive, even beyond the range.
     empty_to: Position,
 }
 
@@ -93,15 +93,15 @@ enum ReadKind {
 /// Limits on readers' positions.
 #[derive(Clone, Debug)]
 pub(super) struct Bounds<'a> {
-    /// Below it readers may receive records.
+    /// Readers may receive records below this.
     pub(super) readable: Position,
-    /// Below it readers of predictions may receive this shard's records.
+    /// Readers of predictions may receive this shard's records below this.
     pub(super) predictable: Position,
     /// Source of predictions; `None` means the store.
     pub(super) memory: Option<&'a dyn Foretold>,
-    /// Below it everything is final, perhaps not yet readable.
+    /// Everything below this is final, perhaps not yet readable.
     pub(super) committed: Position,
-    /// Below it readers may receive owners.
+    /// Readers may receive the shards of positions below this.
     pub(super) mappable: Position,
     pub(super) trim: Position,
     /// Whether clients may rely on `trim`. Other replicas may read anyway.
@@ -190,7 +190,7 @@ impl Bounds<'_> {
     }
 }
 
-/// Records, complete up to a position.
+/// Outcome of the data path's own read: records, complete up to a position.
 pub(crate) type OwnOutcome = Result<(Vec<Stored>, Position), ReadFailure>;
 
 #[derive(Clone, Debug, Default)]
@@ -373,7 +373,7 @@ impl Readers {
         self.read_store(Reading { reader, request, kind: ReadKind::Read, range, empty_to }, out);
     }
 
-    /// Each retry of a client adds a read.
+    /// Whether too many store reads are in flight: each retry of a client adds one.
     fn is_busy(&self) -> bool {
         self.reading.len() as u64 >= self.most
     }
@@ -428,7 +428,7 @@ impl Readers {
         self.read_store(Reading::for_nobody(0, ReadKind::Scrub, range), out);
     }
 
-    /// At most one store read. `question` comes back with the outcome.
+    /// Starts at most one store read for the data path. `question` comes back with the outcome.
     pub(super) fn read_own(
         &mut self,
         question: u64,

@@ -17,7 +17,6 @@ use crate::roles::RoleEffect;
 
 /// Pause between two scrub reads after a restart.
 const SCRUB_EVERY: Duration = Duration::from_millis(20);
-/// Timeout of a scrub read.
 const SCRUB_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Core {
@@ -88,7 +87,8 @@ impl Core {
         self.catch_up.ask(now, self.shard, (&others, decided_by), self.trim, next, out);
     }
 
-    /// A replica as reader is catching up, and may need former replicas.
+    /// Serves a reader. If the reader is a replica, it is catching up, and may need former
+    /// replicas.
     pub(super) fn serve_reader(
         &mut self,
         path: &dyn DataPath,
@@ -99,7 +99,7 @@ impl Core {
     ) {
         if let (Address::Node(_, Endpoint::Shard(_)), Message::Read { end, .. }) = (reader, &message) {
             if *end > self.stable {
-                // The other replica knows these positions as final, and retries.
+                // The asking replica knows that these positions are final, and retries.
                 self.ask_primary(out);
             }
             match self.is_named() {
@@ -116,7 +116,8 @@ impl Core {
         self.readers.scrub(from.max(self.trim), self.stable, out);
     }
 
-    /// Schedules the repair of damage. Returns the outcome of the data path's own read.
+    /// Schedules the repair of a damaged record that a read found. Returns the outcome of the data
+    /// path's own read.
     pub(super) fn take_read(&mut self, now: Time, outcome: Outcome) -> Option<(u64, OwnOutcome)> {
         let is_needed = |position: &Position| {
             let mut gaps = self.memory.history.gaps_of(self.shard);
@@ -196,8 +197,8 @@ fn others(core: &Core) -> Vec<Member> {
     replicas.iter().filter(|member| member.node != core.node).copied().collect()
 }
 
-/// The latest view that decides about the next question's positions, which outside replicas must
-/// know.
+/// The latest view that decides about the positions of the next question. Only outside replicas
+/// that know this view are asked.
 fn decided_by(core: &Core, now: Time, missing: Option<MissingRange>) -> Option<ViewNumber> {
     // These mutations are visible only if no former replica has the record.
     let is_alone = [Mutation::FormerNotAsked, Mutation::RepairWaits];

@@ -14,6 +14,7 @@ use super::readers::Bounds;
 pub(super) struct Subscription {
     pub(super) next: Position,
     pub(super) credit: u64,
+    /// The read in progress, which starts at `next`. `None`: no read is in progress.
     pub(super) reading: Option<Ticket>,
     filter: Option<Filter>,
     predictions: Option<Predictions>,
@@ -21,7 +22,7 @@ pub(super) struct Subscription {
 
 #[derive(Clone, Copy, Debug)]
 struct Predictions {
-    /// Everything sent below it is final.
+    /// Bound below which everything sent is final.
     confirmed: Position,
     held: Position,
 }
@@ -118,7 +119,7 @@ impl Subscription {
         let has_predicted = before < self.next;
         predictions.confirmed = self.next.min(committed).max(before);
         predictions.assert_told(self.next);
-        // Later skipped positions are sent with their neighbours.
+        // Skipped positions above `next` are sent later, with the predictions around them.
         let upto = if bounds.memory.is_some() { committed.min(self.next) } else { committed };
         if !has_predicted || upto <= predictions.held.max(before) {
             return vec![];
@@ -139,7 +140,7 @@ impl Subscription {
         messages
     }
 
-    /// Predicted positions are sent again.
+    /// Returns to the end of the final records: predicted positions are sent again.
     pub(super) fn forget_predictions(&mut self) {
         if let Some(predictions) = &mut self.predictions {
             (self.next, self.reading) = (predictions.confirmed, None);

@@ -16,7 +16,8 @@ use crate::roles::RoleEffect;
 /// Limit of waiting controllers, and of waiting clients. Others must ask again.
 const MOST_MEASURED: usize = 64;
 
-/// While segments are being deleted, the result changes quickly, and a client may wait for that.
+/// Like [`MEASURED_FOR`] while segments are being deleted: the result changes quickly, and a client
+/// may wait for that.
 const MEASURED_FOR_IF_GOING: Duration = Duration::from_millis(50);
 
 /// How long clients receive the same measurement, which limits the rate of measurements.
@@ -27,7 +28,7 @@ const MEASURED_FOR: Duration = Duration::from_secs(1);
 pub struct Survey {
     /// Names the question.
     pub request: u64,
-    /// Whether to include marks.
+    /// Whether to include the marks, which are times of positions.
     pub times: bool,
     /// Whether to include disk use.
     pub usage: bool,
@@ -43,7 +44,7 @@ pub struct Surveyed {
     /// The replica's view; [`ViewNumber::NONE`] outside of views. For a retired shard: its last
     /// view, if the replica misses nothing but decisions of the ordering layer.
     pub view: ViewNumber,
-    /// Stable bound. Outside of views, at most the prefix without a gap.
+    /// Stable bound. Outside of views, at most the end of the prefix without a gap.
     pub stable: Position,
     /// The trim point.
     pub trim: Position,
@@ -80,7 +81,7 @@ pub struct Retain {
 wire_struct! { Retain { request, view, trim as end, times, whole, segment_bytes } }
 
 /// Maximum lag, in milliseconds, of the stored time behind the log's time. After a restart of all
-/// nodes, records seem younger by this much.
+/// nodes, records may seem younger by up to this much.
 const RECORD_TIME_EVERY_MS: u64 = 60_000;
 
 #[derive(Clone, Debug, Default)]
@@ -117,7 +118,7 @@ impl InAll {
 }
 
 impl Surveys {
-    /// Marks above the stable bound may be of positions that an operator gave up.
+    /// Drops marks above the stable bound: an operator may have given up their positions.
     pub(super) fn recover(mut times: TimeIndex, stable: Position) -> Self {
         times.forget_above(stable);
         Self { recorded_ms: times.time_ms(), times, ..Self::default() }
@@ -178,7 +179,7 @@ impl Core {
         } else if trim > Position::ZERO {
             self.trim(from, request, trim, out);
         }
-        // The bound here may be lower than the controller's.
+        // The stable bound here may be lower than the controller's.
         times.forget_above(self.stable);
         let surveys = &mut self.surveys;
         // A trim may complete a segment for deletion.
@@ -199,7 +200,6 @@ impl Core {
         }
     }
 
-    /// Forgets marks below the trim point, and the measurement.
     pub(super) fn surveys_trimmed(&mut self) {
         self.surveys.times.forget_below(self.trim);
         self.surveys.clients.found = None;

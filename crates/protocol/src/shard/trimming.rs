@@ -79,7 +79,7 @@ impl Core {
     }
 
     /// Follows the trim of a view without this replica: positions below are final. Where each
-    /// replica serves only its own store, the own stable bound limits the trim.
+    /// replica serves only its own store, this replica's stable bound limits the trim.
     fn trim_outside(
         &mut self,
         path: &mut dyn DataPath,
@@ -117,7 +117,6 @@ impl Core {
         }
     }
 
-    /// Applies a deferred trim at the next fence.
     pub(super) fn trim_as_wanted(&mut self, out: &mut Vec<RoleEffect>) {
         let wanted = std::mem::take(&mut self.wanted_trim);
         // A failed write may have lowered the stable bound.

@@ -72,8 +72,8 @@ impl Core {
         self.readers.forget_predictions(self.stable);
     }
 
-    /// Learns a registered view that names it and that it was fenced for. Returns whether there is
-    /// one. The caller writes the hard state.
+    /// Learns the registered view of `entry`, if it is new and names this replica, which was fenced
+    /// for it. Returns whether it does. The caller writes the hard state.
     fn learn(&mut self, path: &mut dyn DataPath, now: Time, entry: &LogEntry, out: &mut Out) -> bool {
         let Some(view) = &entry.view else { return false };
         let Some(members) = view.shard(self.shard) else { return false };
@@ -101,8 +101,8 @@ impl Core {
         self.take_view(view, &entry.history);
         self.catch_up.restart();
         if self.knows_trim() && self.missing.is_some_and(MissingRange::is_empty) {
-            // An operator gave up all that the replica lacked. It counts as complete at once, even
-            // if the next view follows immediately.
+            // An operator gave up all positions that the replica lacked. The replica counts as
+            // complete at once, even if the next view follows immediately.
             self.missing = None;
         }
         true
@@ -116,7 +116,6 @@ impl Core {
         self.leave_gaps();
     }
 
-    /// Drops gaps and trimmed positions from the records to copy.
     pub(super) fn leave_gaps(&mut self) {
         let gaps = self.memory.history.gaps_of(self.shard);
         self.catch_up.leave_damage(self.trim, gaps.clone());
@@ -171,8 +170,9 @@ impl Core {
         }
     }
 
-    /// The store had no room for this write; its sender retries. A change of the hard state is
-    /// undone, since the replica may act only on stored changes.
+    /// The store had no room for this write, and holds no part of it. The replica does not answer,
+    /// and the sender retries. A change of the hard state is undone, since the replica may act only
+    /// on stored changes.
     pub(super) fn store_failed(&mut self, path: &mut dyn DataPath, now: Time, ticket: Ticket, out: &mut Out) {
         path.failed(self, now, ticket, out);
         self.readers.discard_reads_beyond(self.stable);

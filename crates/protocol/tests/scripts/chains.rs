@@ -114,7 +114,7 @@ fn read_others(words: &mut Words) -> Parsed<Vec<(Position, RecordId)>> {
     text.split(',').filter(|word| !word.is_empty()).map(other).collect()
 }
 
-/// `None`: all orderings have this message.
+/// Returns `None` for messages that all orderings have.
 pub(crate) fn read(kind: &str, words: &mut Words, entry: &LogEntry) -> Parsed<Option<Message>> {
     if !entry.config.order.places_first() {
         return Ok(None);

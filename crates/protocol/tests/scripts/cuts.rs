@@ -46,7 +46,7 @@ fn read_quotas(text: &str) -> Parsed<Vec<(ShardId, u32)>> {
     quotas.collect::<Option<Vec<_>>>().ok_or_else(|| format!("which quotas are '{text}'?"))
 }
 
-/// The part before the lenders, and these.
+/// Splits `text` into the part before the lenders' quotas, and the quotas.
 fn read_lenders(text: &str) -> Parsed<(&str, Vec<Lender>)> {
     let (before, lenders) = text.split_once('+').unwrap_or((text, ""));
     let lenders = read_quotas(lenders)?.into_iter().map(|(shard, quota)| Lender { shard, quota });
@@ -87,7 +87,7 @@ fn read_window(word: &str) -> Parsed<Window> {
     }
 }
 
-/// ` course=0.1 next=4:s0*10`, if there is one.
+/// ` course=0.1 next=4:s0*10`; empty without a course.
 fn course(course: Option<&Course>) -> String {
     let Some(Course { window: of, made, next }) = course else { return String::new() };
     let next = next.as_ref().map(|next| format!(" next={}", next_window(next))).unwrap_or_default();
@@ -259,7 +259,7 @@ fn read_course(words: &mut Words) -> Parsed<Option<Course>> {
     Ok(Some(Course { window, made, next }))
 }
 
-/// `None`: all orderings have this message.
+/// Returns `None` for messages that all orderings have.
 pub(crate) fn read(
     kind: &str,
     words: &mut Words,

@@ -135,7 +135,7 @@ fn bound(runs: &[BoundIds]) -> String {
     runs.iter().map(each).collect()
 }
 
-/// `!` marks no-ops.
+/// Ids with their shards; `!` marks no-ops.
 pub(crate) fn ordered(runs: &[Ordered]) -> String {
     let each = |run: &Ordered| {
         if run.shard == ShardId::NOBODY {
@@ -147,12 +147,12 @@ pub(crate) fn ordered(runs: &[Ordered]) -> String {
     runs.iter().map(each).collect()
 }
 
-/// ` incarnation=2`, unless it is the first.
+/// ` incarnation=2`; empty for the first.
 fn later(incarnation: Incarnation) -> String {
     unless(1, "incarnation", incarnation.0)
 }
 
-/// ` name=a0,a1`, unless there are none.
+/// ` name=a0,a1`; empty without ids.
 fn ids_in(name: &str, runs: &[IdRun]) -> String {
     unless(String::new(), name, ids(runs).trim_start().replace(' ', ","))
 }
@@ -342,7 +342,7 @@ fn read_error(error: &ReadError) -> String {
     }
 }
 
-/// `None`: the catalog has this message.
+/// Returns `None` for messages of the catalog.
 fn view_change(message: &control::Message) -> Option<String> {
     use control::Message::*;
     Some(match message {
@@ -469,7 +469,7 @@ fn assigned(entry: &LogEntry, view: &View) -> String {
     if named == meant { String::new() } else { format!(" assigned={shards}") }
 }
 
-/// The nodes in a sentence for people, whose wording may change.
+/// The node numbers in a sentence for people, whose wording may change.
 fn awaited(why: &str) -> String {
     let named = why.split("node ").skip(1).map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
     let named: Vec<&str> = named.flatten().filter(|digits| !digits.is_empty()).collect();
@@ -509,7 +509,7 @@ pub(crate) fn command(command: &StorageCommand) -> String {
     }
 }
 
-/// `5@50,7@70 time=90`.
+/// Marks and the time: `5@50,7@70 time=90`.
 pub(crate) fn marks(times: &TimeIndex) -> String {
     let marks: Vec<_> =
         times.marks().iter().map(|mark| format!("{}@{}", mark.position, mark.time_ms)).collect();

@@ -74,7 +74,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Read once, since another test may write the scripts.
+/// Paths and texts of the scripts, read once: another test may write the files.
 static TEXTS: LazyLock<Vec<(PathBuf, String)>> = LazyLock::new(|| {
     let files = folders().into_iter().flat_map(|folder| entries(&folder)).filter(|path| path.is_file());
     let read = |path: &PathBuf| fs::read_to_string(path).expect("the script can be read");

@@ -14,7 +14,7 @@ use seriatim_protocol::{Message, erwin, shard};
 use crate::words::{Parsed, Words, read_member, read_view};
 use crate::{chains, cuts};
 
-/// `entry`: the register's entry.
+/// Reads a message of this kind from the remaining words. `entry` is the register's entry.
 pub(crate) fn read(
     kind: &str,
     words: &mut Words,
@@ -309,7 +309,7 @@ fn shard(
     Ok(Some(message))
 }
 
-/// A shard's refusals. A sequencing replica uses other messages.
+/// A shard's refusal; sequencing replicas use other messages.
 fn refusal(kind: &str, words: &mut Words) -> Parsed<Option<Message>> {
     Ok(Some(match kind {
         "not-appended" => {
@@ -369,7 +369,7 @@ fn by_id(kind: &str, words: &mut Words) -> Parsed<Option<erwin::ShardMessage>> {
     Ok(Some(message))
 }
 
-/// `backups=5+6`, or none.
+/// `backups=5+6`; may be missing.
 pub(crate) fn backups(words: &mut Words) -> Parsed<Vec<Member>> {
     let backups = words.value::<String>("backups")?.unwrap_or_default();
     backups.split('+').filter(|word| !word.is_empty()).map(read_member).collect()
@@ -405,7 +405,7 @@ pub(crate) fn read_stored(words: &mut Words) -> Vec<Stored> {
     found.map(|(position, id, record)| Stored { position, id, record }).collect()
 }
 
-/// The view in `name=v1`, or `v0`.
+/// The view in `name=v1`; view 0 if the word is missing.
 fn view_in(words: &mut Words, name: &str) -> Parsed<ViewNumber> {
     let word = words.value::<String>(name)?.unwrap_or("v0".into());
     Words::new(&word).view()
@@ -462,7 +462,7 @@ fn view_change(
             Ahead { claim: words.view()?, view }
         }
         "flush" => {
-            // The default is view 1 of the first incarnation.
+            // The default is view 1, and incarnation 1 of the replica.
             let old = Some(view_in(words, "old")?).filter(|old| *old != ViewNumber::NONE);
             let incarnation = Incarnation(words.value("incarnation")?.unwrap_or(1));
             let view = read_view(words, entry)?;

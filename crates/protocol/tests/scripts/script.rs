@@ -10,7 +10,7 @@ pub(crate) struct Script {
 }
 
 struct Paragraph {
-    /// Its first line in the file, from 1.
+    /// Number of the paragraph's first line in the file, from 1.
     line: usize,
     lines: Vec<String>,
     expected: Option<Vec<String>>,

@@ -81,7 +81,7 @@ fn unordered<'a>(
     (runs_of(put.into_iter()), runs_of(void.into_iter()))
 }
 
-/// `view` has versions up to `end`.
+/// Notes that the store has versions of view `view` up to `end`.
 fn note_end(ends: &mut Vec<(ViewNumber, Position)>, view: ViewNumber, end: Position) {
     match ends.iter_mut().find(|(known, _)| *known == view) {
         Some((_, known)) => *known = end.max(*known),

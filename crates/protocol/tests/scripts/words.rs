@@ -1,4 +1,4 @@
-//! Reads and writes the words of the notation.
+//! Reads and writes the words of the notation; comments show the form of a word.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -26,7 +26,7 @@ impl Words {
         if self.0.is_empty() { Err("a word is missing".into()) } else { Ok(self.0.remove(0)) }
     }
 
-    /// Takes this word. Returns whether it was there.
+    /// Takes this word. Returns whether the command has it.
     pub(crate) fn has(&mut self, word: &str) -> bool {
         let before = self.0.len();
         self.0.retain(|other| other != word);
@@ -51,14 +51,14 @@ impl Words {
         self.number(name).map(Position)
     }
 
-    /// `name=1,2`, or none.
+    /// `name=1,2`; may be missing.
     pub(crate) fn shards(&mut self, name: &str) -> Parsed<Vec<ShardId>> {
         let Some(text) = self.value::<String>(name)? else { return Ok(vec![]) };
         let shard = |word: &str| word.parse().map(ShardId).map_err(|_| format!("which shard is '{word}'?"));
         text.split(',').map(shard).collect()
     }
 
-    /// `name=1:20,3:40`, or none.
+    /// `name=1:20,3:40`; may be missing.
     pub(crate) fn pairs(&mut self, name: &str) -> Parsed<Vec<(u64, u64)>> {
         let text = self.value::<String>(name)?.unwrap_or_default();
         let pair = |word: &str| {
@@ -90,7 +90,7 @@ impl Words {
         self.one("a session", |word| read_session(word).filter(|(_, rest)| rest.is_empty()).map(|(id, _)| id))
     }
 
-    /// `name=a`.
+    /// `name=a`, where `a` is a session.
     pub(crate) fn session_in(&mut self, name: &str) -> Parsed<Option<SessionId>> {
         let Some(word) = self.value::<String>(name)? else { return Ok(None) };
         Words::new(&word).session().map(Some)
@@ -104,7 +104,8 @@ impl Words {
         self.one("a record", read_record)
     }
 
-    /// Records, or ids with their shards and the bytes of their records.
+    /// Takes records (`a0`), or ids with their shards and the bytes of their records
+    /// (`s1:a0[100]`).
     pub(crate) fn entries(&mut self) -> Vec<(RecordId, Content)> {
         self.all(|word| match word.strip_prefix('s') {
             None => read_record(word).map(|(id, record)| (id, Content::Record(record))),
@@ -121,7 +122,7 @@ impl Words {
         runs_of(self.all(read_id).into_iter())
     }
 
-    /// `what=a0,a1`, or none.
+    /// `what=a0,a1`; may be missing.
     pub(crate) fn ids_in(&mut self, what: &str) -> Parsed<Vec<IdRun>> {
         let text = self.value::<String>(what)?.unwrap_or_default();
         let ids = text.split(',').filter(|word| !word.is_empty());
@@ -129,12 +130,12 @@ impl Words {
         Ok(runs_of(ids.collect::<Parsed<Vec<_>>>()?.into_iter()))
     }
 
-    /// `!` marks no-ops.
+    /// Takes ids; `!a0` is a no-op.
     pub(crate) fn bound(&mut self) -> Vec<BoundIds> {
         marked(&self.all(read_marked))
     }
 
-    /// The first word for empty positions.
+    /// Takes the first word for empty positions.
     pub(crate) fn padding(&mut self) -> Option<IdRun> {
         self.one("padding", read_empty).ok()
     }
@@ -216,10 +217,10 @@ impl Words {
     }
 }
 
-/// Added to a client's random number for each further session.
+/// Difference between the random numbers of a client's successive sessions.
 const NEXT_SESSION: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// `a`, `a'` or `a@5`, and the rest.
+/// Splits a word after its session: `a`, `a'` or `a@5`.
 fn read_session(word: &str) -> Option<(SessionId, &str)> {
     let letter = word.bytes().next().filter(|letter| (b'a'..=b'h').contains(letter))?;
     let rest = word[1..].trim_start_matches('\'');
@@ -420,7 +421,7 @@ pub(crate) fn view(view: &View) -> String {
     )
 }
 
-/// Defaults are as at the log's creation.
+/// A view in words. Missing words have the values of the log's creation.
 pub(crate) fn read_view(words: &mut Words, entry: &LogEntry) -> Parsed<View> {
     let number = words.view()?;
     let default = list(&entry.sequencers, ",", ToString::to_string);
@@ -524,7 +525,7 @@ pub(crate) fn sessions(sessions: &Sessions) -> String {
     list(known.into_iter().chain(others).chain(floor), ",", |word| word)
 }
 
-/// ` name=value`, unless the value is usual.
+/// ` name=value`; empty if the value is `usual`.
 pub(crate) fn unless<T: PartialEq + Display>(usual: T, name: &str, value: T) -> String {
     if value == usual { String::new() } else { format!(" {name}={value}") }
 }

@@ -149,7 +149,7 @@ impl World {
         Err("the machine wants to be woken for ever".into())
     }
 
-    /// `4ms`. Wakes the machine when it is due.
+    /// Waits for a time such as `4ms`, and wakes the machine when it is due.
     fn wait(&mut self, text: &str) -> Parsed<()> {
         let ms = text.strip_suffix("ms").and_then(|ms| ms.parse().ok()).ok_or("how many ms?")?;
         let end = self.now + Duration::from_millis(ms);
@@ -196,7 +196,7 @@ impl World {
         limits.replace_after = replace_after.unwrap_or(limits.replace_after);
         let orphan_check_after = words.value("orphan-check-after-ms")?.map(Duration::from_millis);
         limits.orphan_check_after = orphan_check_after.unwrap_or(limits.orphan_check_after);
-        // Nothing gathers by default, so that events come one by one.
+        // Batches do not gather by default, so that each event has its own effect.
         limits.order_every = Duration::from_millis(words.value("order-every-ms")?.unwrap_or(0));
         limits.waiting_reads = words.value("waiting-reads")?.unwrap_or(limits.waiting_reads);
         limits.waiting_locates = words.value("waiting-locates")?.unwrap_or(limits.waiting_locates);
@@ -206,8 +206,8 @@ impl World {
         Ok(())
     }
 
-    /// `lost=0@3..5` accepts the loss of a shard's positions; `trimmed=7`: every replica has
-    /// trimmed below.
+    /// Registers a view. `lost=0@3..5` accepts the loss of a shard's positions; `trimmed=7`: every
+    /// replica has trimmed below 7.
     fn view(&mut self, words: &mut Words) -> Parsed<()> {
         let gap = words.value::<String>("lost")?.map(|word| read_gap(&word)).transpose()?;
         let trimmed = words.position("trimmed")?;
@@ -274,7 +274,7 @@ impl World {
         }
     }
 
-    /// The log is empty.
+    /// Opens the client's session in an empty log.
     fn open_session(&mut self) -> Parsed<()> {
         self.command("request 0 session")?;
         self.drain()?;
@@ -299,7 +299,7 @@ impl World {
                 self.command(&format!("controller: stage v{number} ordered={start}"))?
             }
             Some(Role::Shard(..)) => {
-                // As the first view of a log, for any number.
+                // Fences the shard as for the first view of a log; the number may be any.
                 let entry = LogEntry { view: None, ..self.entry.clone() };
                 let message = shard::Message::Fence { claim: number, entry }.into();
                 self.step(Input::Message { from: read_address("controller")?.0, message })?;
@@ -511,7 +511,7 @@ fn request(words: &mut Words) -> Parsed<Request> {
     })
 }
 
-/// A record, `shard=1` or `shard=in-turn`, `again-until-ms=100`.
+/// Reads an append: a record, `shard=1` or `shard=in-turn`, `again-until-ms=100`.
 fn append(words: &mut Words, sync: bool) -> Parsed<Request> {
     let record = record(words)?;
     let shard = match words.value::<String>("shard")?.as_deref() {
@@ -535,7 +535,6 @@ fn record(words: &mut Words) -> Parsed<Record> {
     })
 }
 
-/// A host rejects all other messages of a client.
 fn assert_host_admits(effects: &[ClientEffect]) {
     for effect in effects {
         if let Effect::Send { to: Address::Node(_, endpoint), message } = effect {

@@ -44,7 +44,6 @@ async fn a_node_that_is_soon_back_has_only_the_difference_copied() {
     }
 }
 
-/// Nodes of each log's shard, sorted.
 async fn assigned(client: &Client) -> Vec<Vec<NodeId>> {
     let mut all = vec![];
     for order in Order::ALL {

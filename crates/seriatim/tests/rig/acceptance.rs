@@ -42,10 +42,10 @@ pub(crate) async fn goes_on_from_its_first_session(order: Order) {
         options.resume = first;
         let log = client.log_with(name, options).await.expect("it is there");
         let session = log.session().await.expect("it has a session");
-        // Each run repeats all lines and adds one. Earlier answers stay true.
+        // Each run repeats all earlier lines and adds one. Earlier lines keep their positions.
         for line in 0..runs {
             match log.append_sync(format!("line {line}")).await {
-                // Where cuts order, the end of a session also takes a position.
+                // In an ordering by cuts, the end of a session also takes a position.
                 Ok(position) if line + 1 == runs => {
                     assert!(order.has_cuts() || position == Position(line), "{order}, {runs} runs");
                     assert!(told.last().is_none_or(|last| *last < position), "{order}, {runs} runs");
@@ -79,7 +79,7 @@ pub(crate) async fn shuts_out_an_earlier_run(order: Order) {
     let (earlier, later) = (connected().await, connected().await);
     let old = earlier.log(name).await.expect("it is there");
     let (session, first) = old.session().await.expect("it has a session");
-    // The program does not wait for these.
+    // The program does not wait for these appends.
     let mut in_flight = vec![];
     for line in 0..3 {
         let sent = old.submit(format!("line {line}")).await;
@@ -96,7 +96,7 @@ pub(crate) async fn shuts_out_an_earlier_run(order: Order) {
         let is_told = matches!(outcome, Ok(_) | Err(AppendError::SessionExpired(_)));
         assert!(is_told, "{order}: {outcome:?}");
     }
-    // Its next session is independent.
+    // The old program then gets a new, independent session.
     let mut told = 0;
     while let Err(cause) = old.append("late", AppendOptions::default()).await {
         assert!(matches!(cause, AppendError::SessionExpired(_)) && told == 0, "{order}: {cause}");
@@ -129,7 +129,7 @@ async fn lines_go_to_the_shard_that_is_named() {
 
 /// A file comes back unchanged, through kills and trims.
 pub(crate) async fn accept(order: Order) {
-    // Where positions are given in advance, some have no record.
+    // An order with quotas assigns positions in advance, so some have no record.
     let has_empty = order.has_quotas();
     let order = order.properties().name;
     let mut cluster = Cluster::start(&[]).await;
@@ -161,7 +161,7 @@ pub(crate) async fn accept(order: Order) {
         "it goes on where it was"
     );
 
-    // The rest equates lines and positions.
+    // The other checks need one line per position.
     if !has_empty {
         trimmed(&mut cluster, &cli, &input).await;
         followed(&cli, 2 * lines as u64).await;

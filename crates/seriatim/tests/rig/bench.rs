@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use crate::command::{CommandLine, text};
 
-/// Runs a short bench; returns its JSON and output.
 async fn bench(directory: &Path, line: &str) -> (Value, String) {
     let json = directory.join("figures.json");
     let path = json.to_str().expect("a path in plain letters");
@@ -122,7 +121,7 @@ async fn the_other_benches_measure_something() {
         ),
         ("metadata --duration 1 --batch 1,16", 1, &["names_per_s", "names_per_clock_s"]),
         ("grow --duration 1 --size 100 --order erwin-st", 0, &["rate_per_s", "gap_ms"]),
-        // The stalled node is fixed.
+        // The duration of a stall round is fixed.
         ("stall --rtt 1ms", 0, &["gap_ms"]),
     ] {
         let (json, _) = bench(directory.path(), &format!("{line} --rounds 1")).await;
@@ -191,7 +190,7 @@ async fn the_bench_finds_the_gap_and_its_parts() {
         assert!(row["name"] == name && printed.contains(name), "{printed}{report}");
         let round = &row["rounds"][0];
         assert!(is_positive(&round["gap_ms"]), "{report}");
-        // Sequencing replicas without state need no seal.
+        // A sequencer of `corfu` has no state to seal.
         let parts = ["detect", "claim", "seal", "fence", "flush", "stage", "register", "resume"];
         for part in parts.into_iter().filter(|part| !name.starts_with("corfu") || *part != "seal") {
             assert!(round[format!("{part}_ms")].is_f64(), "{part}: {report}");

@@ -314,7 +314,7 @@ async fn a_speculative_tail_is_given_each_record_and_told_that_it_is_final() {
                 assert_eq!(record["record"], format!("line {number}"), "{order}");
                 predicted += u32::from(record["speculative"].as_bool().expect("it says so"));
                 let position = record["position"].as_u64().expect("a number");
-                // Empty positions are confirmed alike.
+                // Empty positions have confirmations too: wait for a bound above the record.
                 while events.next().await["confirm"].as_u64().expect("nothing fails") <= position {}
             }
             let foretells = order.is_lazy() || order.has_quotas();

@@ -90,7 +90,7 @@ async fn kill_while_creating(cluster: &mut Cluster, after: Duration) {
     }
 }
 
-/// Finds or creates the log; it works, with a new id.
+/// Finds or creates the log: it is new, empty and works.
 async fn made_sure(name: &str, cluster: &Cluster, ids: &mut BTreeSet<seriatim_model::LogId>) -> LogEntry {
     let client = cluster.client(DEADLINE).await;
     let entry = match client.lookup(name).await {

@@ -49,7 +49,7 @@ impl Reader {
         let in_time = tokio::time::timeout(Duration::from_secs(20), is_there).await.is_ok();
         task.abort();
         let mut has = has.lock().expect("nobody panicked");
-        // A concurrent append may have added more.
+        // A concurrent append may have added records above the tail.
         has.split_off(&tail);
         let missed: Vec<u64> = after.keys().filter(|at| !has.contains_key(at)).map(|at| at.0).collect();
         assert!(

@@ -49,7 +49,7 @@ impl Cluster {
         self.process.as_ref().expect("it runs").peak_memory()
     }
 
-    /// Limits the size of files that it writes, in bytes.
+    /// Limits the size of files that the cluster writes, in bytes.
     pub(crate) fn limit_file_sizes(&self, bytes: u64) {
         self.process.as_ref().expect("it runs").limit_file_sizes(bytes);
     }
@@ -63,7 +63,6 @@ impl Cluster {
         connect(&self.address, deadline).await
     }
 
-    /// Starts the process without waiting.
     pub(crate) fn spawn(&mut self) {
         assert!(self.process.is_none(), "it runs already");
         let data = self.data();
@@ -104,7 +103,7 @@ impl Cluster {
         said(&self.words())
     }
 
-    /// Complaints on standard error, without those that tests and busy machines cause: lost nodes,
+    /// Complaints on standard error, except lines that tests and busy machines cause: lost nodes,
     /// unavailable logs, slow disks.
     pub(crate) fn complaints(&self) -> String {
         let said = self.says();

@@ -68,7 +68,6 @@ impl CommandLine {
         (output.stdout, said)
     }
 
-    /// Writes the output to a file, for large logs.
     pub(crate) async fn good_into(&self, arguments: &[&str], path: &Path) {
         let mut command = self.command(arguments);
         let file = File::create(path).expect("a file for the output");

@@ -68,7 +68,7 @@ async fn leaves_for_good(register: Register) {
     let status = seriatim.run(&["status"]).await;
     let status = text(&status.stdout);
     assert!(status.contains("draining") && status.contains("node 3: fully drained"), "{status}");
-    // New logs exclude it.
+    // New logs do not use the drained node.
     for order in Order::ALL {
         client.create(&format!("late-{order}"), config(order)).await.expect("a log");
     }
@@ -158,14 +158,14 @@ async fn what_cannot_be_is_said_in_words() {
             (&["admin", "replace", "2", "--by", "7"], "there is no node 7 to take over"),
             (&["admin", "drain", "9", "--cancel"], "there is no node 9"),
             (&["admin", "drain", "2"], "log 'x' needs 3 nodes, and only 2 others are available"),
-            // The same drain again, and another.
+            // The same drain again, and the drain of another node.
             (&["admin", "drain", "2"], "log 'x' needs 3 nodes, and only 2 others are available"),
             (&["admin", "drain", "3"], "log 'x' needs 3 nodes, and only 1 other is available"),
         ] {
             let (_, said) = seriatim.bad(arguments).await;
             assert!(said.contains(words), "{arguments:?}: {said}");
         }
-        // The reason stays visible.
+        // `status` continues to show the reason.
         let status = seriatim.run(&["status"]).await;
         let told = "it cannot be drained yet: log 'x' needs 3 nodes, and only 1 other is available";
         assert!(text(&status.stdout).contains(&format!("node 2: 1 log left to move; {told}")));
@@ -177,7 +177,7 @@ async fn what_cannot_be_is_said_in_words() {
         seriatim.good(&["admin", "drain", "3", "--cancel"]).await;
         seriatim.good(&["admin", "drain", "2", "--cancel"]).await;
         seriatim.good(&["status", "--wait", "30"]).await;
-        // A log without a view reports it.
+        // The log loses its view, and reports it.
         members.kill(TWO).await;
         members.kill(THREE).await;
         let is_unavailable = async {

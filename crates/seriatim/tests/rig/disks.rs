@@ -24,7 +24,7 @@ use crate::workload::{DEADLINE, Style, Workload};
 /// Working space of a node, in MiB.
 const ROOM_MIB: u32 = 256;
 pub(crate) const FULL: NodeId = NodeId(3);
-/// Node whose disk is restored, and its message.
+/// Node whose disk is set back, and its message.
 const RESTORED: NodeId = NodeId(3);
 const SET_BACK: &str = "it was set back to an older state";
 
@@ -32,7 +32,7 @@ const SET_BACK: &str = "it was set back to an older state";
 pub(crate) struct Mount(PathBuf);
 
 impl Mount {
-    /// None: this process may not mount.
+    /// Mounts it. None: this process may not mount.
     pub(crate) fn at(directory: &Path) -> Option<Self> {
         Self::sized(directory, ROOM_MIB)
     }
@@ -257,7 +257,6 @@ async fn a_disk_that_fills_up_and_is_trimmed_again_and_again_loses_nothing() {
     }
 }
 
-/// Waits until the node's self-reported disk state matches.
 async fn until_full(client: &Client, is_full: bool) {
     let mut again = tokio::time::interval(Duration::from_millis(50));
     while client.condition(FULL).await.is_none_or(|condition| condition.has_full_disk != is_full) {
@@ -309,7 +308,7 @@ async fn until_says(members: &Members, text: &str) {
     }
 }
 
-/// Waits for `wanted` sequencing replicas, and shard replicas, in the view.
+/// Waits until the view has `wanted` sequencing replicas, and as many replicas of the shard.
 async fn until_takes_part(client: &Client, wanted: usize) {
     let mut again = tokio::time::interval(Duration::from_millis(50));
     loop {

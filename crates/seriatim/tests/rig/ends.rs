@@ -140,7 +140,6 @@ fn cli_of(cluster: &Cluster) -> CommandLine {
     CommandLine::new(cluster.address())
 }
 
-/// Starts `dev` on a blocked disk; returns the process and its standard error.
 fn start_stalled(stall: &Stall, words: &str, options: &[&str]) -> (Process, impl Fn() -> String) {
     let listen = format!("{}:0", own_host());
     let data = stall.directory.path().join("data");

@@ -21,7 +21,6 @@ pub(crate) async fn told(says: impl Fn() -> String, words: &[&str]) -> Vec<Strin
     told_times(1, says, words).await
 }
 
-/// Waits until at least `times` lines match.
 async fn told_times(times: usize, says: impl Fn() -> String, words: &[&str]) -> Vec<String> {
     let mut every = tokio::time::interval(Duration::from_millis(20));
     let look = async {
@@ -50,7 +49,8 @@ async fn the_story_of_a_failover_is_told() {
     told(|| members.says(), &[" INFO ", "log=\"orders\"", "3 of 3 sequencing replicas", "3 of 3 replicas"])
         .await;
 
-    // The node is heard again only after its first heartbeat; before, only silence shows its end.
+    // Wait until node 3 is back before the second kill: until its first heartbeat, only silence
+    // would show its end.
     let gone = [" WARN node 3 is "];
     members.kill(THREE).await;
     let losses = told(|| members.says(), &gone).await.len();
@@ -89,7 +89,7 @@ async fn refused_connections_are_told_of_and_counted() {
         let mut stranger = TcpStream::connect(cluster.address()).await.expect("it listens");
         stranger.write_all(b"GET / HTTP/1.1\r\nHost: nobody\r\n\r\n").await.expect("it is sent");
         let mut answer = vec![];
-        // The server closes it with a message that only nodes understand.
+        // The server answers with a message that only nodes understand, and closes the connection.
         let _ = stranger.read_to_end(&mut answer).await;
     }
     let lines = told(|| cluster.says(), &[" WARN ", "a connection from ", " was refused: "]).await;

@@ -16,7 +16,7 @@ use crate::workload::{DEADLINE, Workload, all_styles};
 
 /// Time limit for continuing without the lost nodes, on a busy machine.
 const GOES_ON_WITHIN: Duration = Duration::from_secs(10);
-/// Time limit for all members after the nodes return.
+/// Time limit for the log's full membership after the nodes return.
 const WHOLE_WITHIN: Duration = Duration::from_secs(60);
 /// Acknowledgements that prove progress: more than are in flight.
 const MORE: u64 = 300;
@@ -39,7 +39,6 @@ enum Whom {
 }
 
 impl Whom {
-    /// The nodes in order of failure.
     fn nodes(self, entry: &LogEntry, members: &Members) -> Vec<NodeId> {
         let view = entry.view.as_ref().expect("it has a view");
         let mut followers =
@@ -59,12 +58,12 @@ impl Whom {
         }
     }
 
-    /// Whether logs of this order have them: a single sequencer has no follower.
+    /// Whether logs of this order have such nodes: a single sequencer has no follower.
     fn is_in(self, order: Order) -> bool {
         !order.properties().has_one_sequencer || matches!(self, Self::Leader | Self::Primary | Self::Backup)
     }
 
-    /// A log with enough members to lose these, one on each node.
+    /// A log with enough members to lose these nodes, one member per node.
     fn config(self) -> LogConfig {
         let count = if matches!(self, Self::Two | Self::FollowerAndWhoActs) { 4 } else { 3 };
         LogConfig { sequencers: count, replicas: count, ..LogConfig::default() }
@@ -91,7 +90,6 @@ async fn create(
     (entries, lost)
 }
 
-/// Creates logs until one suits, and deletes the others.
 async fn create_one(
     client: &Client,
     members: &Members,
@@ -290,7 +288,7 @@ async fn etcd_may_be_away_and_a_node_that_is_lost_meanwhile_is_done_without_when
     logs.go_on("before anything is lost", &members).await;
     members.kill_etcd().await;
     logs.go_on("without etcd", &members).await;
-    // A client that has not opened the log learns the cause.
+    // A client that has not opened the log gets the cause of the outage.
     let hasty = members.client(Duration::from_secs(3)).await;
     let refused = hasty.lookup(&name).await.expect_err("nobody knows the log").to_string();
     assert!(refused.contains("etcd does not answer"), "{refused}");

@@ -14,7 +14,6 @@ const NODES: u32 = 3;
 /// Half of the default deadline.
 const HALF: Duration = Duration::from_secs(5);
 
-/// Three nodes, each behind a relay.
 async fn behind_relays() -> (Members, Vec<Relay>) {
     let relays = RefCell::new(vec![]);
     let prepare = |node: NodeId, data: &std::path::Path| {
@@ -34,7 +33,6 @@ async fn behind_relays() -> (Members, Vec<Relay>) {
     (members, relays.into_inner())
 }
 
-/// A client with default deadlines.
 async fn client_of(members: &Members) -> Client {
     Client::connect_with(&members.addresses(), ClientOptions::default()).await.expect("the nodes serve")
 }

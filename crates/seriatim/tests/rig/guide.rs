@@ -48,7 +48,6 @@ pub(crate) fn commands(page: &str) -> String {
     lines.map(|line| line + "\n").collect()
 }
 
-/// The text from a heading to the next.
 pub(crate) fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     let begins = page.find(heading).unwrap_or_else(|| panic!("there is no '{heading}'"));
     let rest = &page[begins + heading.len()..];
@@ -60,7 +59,7 @@ struct Group(Pid);
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // All may have ended already.
+        // All its processes may have ended already.
         let _ = kill_process_group(self.0, Signal::KILL);
     }
 }

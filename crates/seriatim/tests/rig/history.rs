@@ -25,7 +25,7 @@ struct Acknowledged {
     /// Id and position, if its client received them.
     id: Option<RecordId>,
     position: Option<Position>,
-    /// Number of earlier ids, all no-ops.
+    /// Number of earlier ids of the append, which became no-ops.
     again: u32,
 }
 
@@ -45,7 +45,7 @@ struct Inner {
     seen: BTreeMap<Position, Seen>,
     /// Ranges that a subscriber skipped: first position, and position after the last.
     skipped: BTreeSet<(Position, Position)>,
-    /// Violations found at once.
+    /// Violations found before the final check.
     violations: Vec<String>,
 }
 
@@ -70,7 +70,6 @@ impl History {
         Self { inner: Arc::new(Mutex::new(inner)), acknowledged: watch::Sender::new(0) }
     }
 
-    /// Whether positions may have no record.
     pub(crate) fn may_have_no_ops(&self) -> bool {
         may_have_no_ops(self.lock().order)
     }
@@ -195,7 +194,7 @@ impl Inner {
         let least: u64 = self.appends.iter().map(no_ops).sum();
         let is_open = |append: &&Append| append.acknowledged.is_none() && !append.refused;
         let open = self.appends.iter().filter(is_open).count() as u64;
-        // An append that takes its position first may use several, and padding has any length.
+        // An append that gets its position first may use several, and padding may have any length.
         let is_bounded = !self.order.places_first() && !self.order.has_quotas();
         let most = if is_bounded { least + open } else { u64::MAX };
         if may_have_no_ops(self.order) && !(least..=most).contains(&missing) {
@@ -328,7 +327,6 @@ mod tests {
 
     use super::*;
 
-    /// Three appends of two sessions, one after the other, acknowledged and read.
     fn good() -> History {
         let history = History::new(Order::ErwinBb);
         for (session, number, position) in [(1, 0, 0), (2, 0, 1), (1, 1, 2)] {

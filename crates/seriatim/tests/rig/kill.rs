@@ -39,7 +39,7 @@ fn plan(name: &str, order: Order, shape: (u32, u32, u32, u64), styles: &[Style])
 fn many_logs(seed: u64) -> Vec<Plan> {
     let stripes = [64, 4, 16, 8].into_iter().cycle();
     let usual = Order::ALL.into_iter().zip(stripes).map(|(order, stripe)| {
-        // A chain of three has a middle.
+        // Chains need three replicas to have a middle.
         let replicas = 2 + u32::from(order.places_first());
         plan(order.properties().name, order, (2, replicas, 3, stripe), &all_styles(order))
     });
@@ -167,10 +167,10 @@ async fn run(options: &'static [&'static str], plans: Vec<Plan>, faults: &[Fault
     tally
 }
 
-/// Waits for `count` more acknowledgements in each log.
+/// Waits for more acknowledgements in each log.
 async fn more_acknowledged(logs: &[Workload], count: u64) {
     for log in logs {
-        // The smallest log appends one by one, so it needs fewer.
+        // A tenth of `count` is enough: the smallest log appends one by one.
         let target = log.history.acknowledged() + count / 10 + 1;
         let waiting = tokio::time::timeout(DEADLINE, log.history.wait_for(target));
         assert!(waiting.await.is_ok(), "log '{}' acknowledges nothing any more", log.name);
@@ -206,9 +206,9 @@ async fn a_client_that_was_idle_finds_the_nodes_that_moved() {
     let test = async {
         let mut cluster = Cluster::start(&[]).await;
         let mut logs = vec![];
-        // Each log has its own client, which learns nothing from others, and its only sequencing
-        // replica on a different node. After the restart all nodes except the first have new
-        // addresses, and no pending request makes the client ask for them.
+        // Each log has its own client, which learns nothing from other clients. The only sequencing
+        // replica of each log is on another node. After the restart all nodes except the first have
+        // new addresses, and no pending request makes the client ask for them.
         let one = |order: Order| plan(order.properties().name, order, (1, 1, 1, 1), &[]);
         for plan in Order::ALL.map(one) {
             let client = cluster.client(Duration::from_secs(20)).await;

@@ -85,7 +85,6 @@ const HEADING: &str = "\
 | setting | order | durability | record bytes | clients | appended | per second | longest stall, ms | view | memory, MiB | disk, MiB |
 |---|---|---|---|---|---|---|---|---|---|---|";
 
-/// `dev`, or one process per node.
 enum Servers {
     Dev { cluster: Cluster, _beside: Option<BusyLoop> },
     Nodes(Members),
@@ -158,7 +157,6 @@ impl Course {
     }
 }
 
-/// Appends at full speed until `until`. Returns the number of acknowledgements.
 async fn append(log: Log, record_bytes: usize, until: Instant, course: Course) -> u64 {
     let payload = bytes::Bytes::from(vec![b'x'; record_bytes]);
     let order = log.entry().config.order;
@@ -231,7 +229,6 @@ async fn run(cell: Cell, lasts: Duration) -> Outcome {
     Outcome { appended, took, stall, view, memory: memory.max(servers.peak_memory()), disk }
 }
 
-/// Counts records until `expected` arrived, or no more come.
 async fn count_records(client: &Client, name: &str, expected: u64) -> u64 {
     let log = client.log(name).await.expect("the log is there");
     let events = log.subscribe(Position(0), SubscribeOptions::default()).await;
@@ -259,7 +256,8 @@ fn bytes_below(directory: &Path) -> u64 {
         .sum()
 }
 
-/// The violated rule, if any. Pauses count only in long runs, which compensate for the start.
+/// The violated rule, if any. Pauses count only in long runs: in short ones the start distorts
+/// them.
 fn objection(cell: Cell, outcome: &Outcome, is_long: bool) -> Option<&'static str> {
     // Two copies, and the overhead of short records.
     let records = 2 * outcome.appended * (cell.record_bytes as u64 + 200);
@@ -273,7 +271,7 @@ fn objection(cell: Cell, outcome: &Outcome, is_long: bool) -> Option<&'static st
     }
 }
 
-/// Waits only for the end of each load.
+/// Runs the cells in sequence, and checks each outcome. Sleeps only during a load.
 #[expect(clippy::print_stdout, reason = "the table is what a long run is for")]
 async fn matrix(cells: impl IntoIterator<Item = Cell>, lasts: Duration, is_long: bool) {
     println!("\n{HEADING}");

@@ -84,7 +84,7 @@ pub(crate) async fn lose_memory(order: Order) {
     let mut cluster = Cluster::start(&[]).await;
     let client = cluster.client(BRIEF).await;
     let log = filled(&client, "m", order, Durability::Memory).await;
-    // Final records are written behind within 10 ms, on an idle machine.
+    // Shards write final records in the background, within 10 ms on an idle machine.
     tokio::time::sleep(Duration::from_millis(200)).await;
     for round in 0..2 {
         if round == 0 {
@@ -123,7 +123,7 @@ async fn append_to(cli: &CommandLine, order: Order, shard: &str, numbers: std::o
     let lines: Vec<Bytes> = numbers.flat_map(|number| [payload(number), "\n".into()]).collect();
     let chosen = if order.places_by_position() { &[][..] } else { &["--shard", shard] };
     cli.good_on(&[&["append", "x", "--sync"], chosen].concat(), &lines.concat()).await;
-    // As in `lose_memory`.
+    // Shards write final records in the background.
     tokio::time::sleep(Duration::from_millis(200)).await;
 }
 
@@ -174,7 +174,7 @@ async fn lose_shard_0(cluster: &mut Cluster) {
     cluster.kill().await;
     for node in 1..=4 {
         let shard = format!("node-{node}/logs/{:016x}/shard-0", id.0);
-        // Two nodes have a replica.
+        // Only two nodes have a replica, so some removals fail.
         let _ = std::fs::remove_dir_all(cluster.data().join(shard));
     }
     cluster.spawn();
@@ -217,7 +217,8 @@ pub(crate) async fn end_readers_beyond_a_loss(order: Order) {
     assert_eq!(read_run(&log, Position(0), 400..600).await, (600, None), "{order}");
 }
 
-/// Certain records stay readable during an accepted loss, although replicas copy them first.
+/// Records that an accepted loss keeps stay readable during the recovery, although replicas copy
+/// them first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_certain_can_be_read_while_a_loss_is_accepted() {
     let test = async {
@@ -229,7 +230,7 @@ async fn what_is_certain_can_be_read_while_a_loss_is_accepted() {
             positions_of.push(positions(&log).await);
             drop(log.submit(payload(FINAL)).await.expect("there is room"));
         }
-        // As in `lose_memory`.
+        // Shards write final records in the background.
         tokio::time::sleep(Duration::from_millis(200)).await;
         cluster.kill_and_restart().await;
         let client = cluster.client(Duration::from_secs(20)).await;
@@ -257,7 +258,7 @@ async fn what_is_certain_can_be_read_while_a_loss_is_accepted() {
                     .await;
             }
         }
-        // Restarted nodes report earlier views only to each other.
+        // Restarted nodes do not report earlier views as new: each log has one first view.
         let first_views = cluster.says().matches(": first view; ").count();
         assert_eq!(first_views, Order::ALL.len(), "{}", cluster.says());
     };
@@ -312,7 +313,8 @@ async fn the_lossy_disk_loses_what_is_only_in_memory_and_keeps_what_is_on_disk()
             let last = on_disk.append_sync(payload(FINAL)).await.expect("it is appended");
             assert!(last == tail || last > tail && order.has_quotas(), "{order}: {last} of {tail}");
             assert_eq!(read_prefix(&on_disk, FINAL + 1).await, (FINAL + 1, None));
-            // Proves the loss that the other tests rely on: the page cache would have kept these.
+            // Proves the loss that the other tests rely on: the page cache would have kept these
+            // records.
             let in_memory = client.log(&format!("in-memory-{order}")).await.expect("it is listed");
             let (end, _) = read_prefix(&in_memory, 0).await;
             assert!(end < FINAL, "nothing was lost");

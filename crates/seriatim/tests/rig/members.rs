@@ -32,7 +32,7 @@ pub(crate) fn configure(node: NodeId, data: &Path, change: impl FnOnce(String) -
 /// A cluster with one process per node. Dropping it kills them and deletes their data.
 pub(crate) struct Members {
     processes: Vec<Option<Process>>,
-    /// Nodes with special conditions.
+    /// Conditions of each node with a slow disk or shared processor.
     surroundings: BTreeMap<NodeId, Surroundings>,
     host: String,
     etcd: Option<Etcd>,
@@ -101,7 +101,6 @@ impl Members {
         format!("{}:{}", self.host, 7700 + node.0)
     }
 
-    /// All addresses, comma-separated.
     pub(crate) fn addresses(&self) -> String {
         let addresses: Vec<String> = self.numbers().map(|node| self.address(node)).collect();
         addresses.join(",")

@@ -25,7 +25,6 @@ async fn within(seconds: u64, test: impl Future<Output = ()>) {
     tokio::time::timeout(Duration::from_secs(seconds), test).await.expect("it comes to an end");
 }
 
-/// A log per order, with programs.
 async fn logs(addresses: &str) -> Vec<Workload> {
     let client = crate::cluster::connect(addresses, DEADLINE).await;
     let mut logs = vec![];
@@ -227,7 +226,7 @@ async fn a_directory_of_another_user_is_refused() {
         let mut command = tokio::process::Command::new(BINARY);
         command.args(["dev", "--listen", "127.0.0.1:0", "--data"]).arg(data.join("new"));
         if rustix::process::geteuid().is_root() {
-            // Root may write everywhere.
+            // Root may write everywhere, so run as another user.
             command.uid(65534).gid(65534);
         }
         let output = command.stdin(Stdio::null()).output().await.expect("the binary starts");

@@ -80,7 +80,6 @@ impl Process {
         self.end(&format!("{signal:?}"), TIMEOUT).await
     }
 
-    /// Waits for the exit; `cause` is for the message.
     pub(crate) async fn end(mut self, cause: &str, at_most: Duration) -> ExitStatus {
         match timeout(at_most, self.child.wait()).await {
             Ok(status) => status.expect("it can be waited for"),

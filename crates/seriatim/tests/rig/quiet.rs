@@ -13,10 +13,9 @@ use crate::command::CommandLine;
 use crate::members::Members;
 use crate::workload::DEADLINE;
 
-/// A reader that confused idle with silent printed a notice after 4 to 6 s.
+/// Longer than the 4 to 6 s after which a reader names silent nodes.
 const QUIET_FOR: Duration = Duration::from_secs(12);
 
-/// A `tail` and its output.
 struct Tail {
     _process: Child,
     printed: Lines<BufReader<ChildStdout>>,
@@ -39,7 +38,6 @@ impl Tail {
         timeout(DEADLINE, look).await.unwrap_or_else(|_| panic!("it prints {wanted}"));
     }
 
-    /// Next line on standard error within the time.
     async fn says(&mut self, within: Duration) -> Option<String> {
         timeout(within, self.said.next_line()).await.ok()?.expect("it can be read")
     }
@@ -112,7 +110,7 @@ async fn a_quiet_tail_names_the_nodes_of_a_shard_that_do_not_answer() {
     }
     let view = client.lookup("x").await.expect("the log is there").view.expect("it has a view");
     let nodes = |shard: usize| view.shards[shard].replicas.iter().map(|member| member.node);
-    // Node 1 has the register.
+    // Choose a shard without node 1, which has the register.
     let shard =
         (0..2).find(|shard| nodes(*shard).all(|node| node != NodeId(1))).expect("a shard without node 1");
     let mut stopped: Vec<NodeId> = nodes(shard).collect();

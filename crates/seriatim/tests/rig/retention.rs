@@ -52,7 +52,7 @@ fn bytes_in(directory: &Path) -> u64 {
     let sizes = entries.map(|entry| match entry.metadata() {
         Ok(found) if found.is_dir() => bytes_in(&entry.path()),
         Ok(found) => found.len(),
-        // A node deleted it meanwhile.
+        // A node deleted the file meanwhile.
         Err(_) => 0,
     });
     sizes.sum()
@@ -73,7 +73,7 @@ async fn a_limit_of_bytes_bounds_what_a_long_append_takes() {
     let retention = Retention { bytes: Some(MIB), ..Retention::default() };
     let entry = client.create("small", limited(retention)).await.expect("it is created");
     let cli = CommandLine::new(cluster.address());
-    // A partial segment, an open one, and their indexes.
+    // Bytes beyond the limit: a partial segment, an open one, and their indexes.
     let slack = MIB / 2;
     for round in 0..6 {
         cli.good_on(&["append", "small"], &lines(round * 2000..(round + 1) * 2000, 1000)).await;
@@ -142,7 +142,7 @@ async fn old_records_go_and_new_ones_stay() {
     assert_eq!(count(&cli, "a").await, 100);
 }
 
-/// Appends records until a mark covers them. Returns the position, and a later time.
+/// Appends records until a time mark covers them. Returns the position, and a later time.
 async fn noted(log: &Log, numbers: std::ops::Range<u32>) -> (Position, SystemTime) {
     for number in numbers {
         log.append(number.to_string(), AppendOptions::default()).await.expect("it is appended");

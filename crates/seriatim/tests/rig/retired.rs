@@ -9,7 +9,7 @@ use crate::members::{Members, configure};
 use crate::workload::DEADLINE;
 
 /// Five nodes and log `x` with two shards of two replicas: shard 0 has records 1 to 400, shard 1
-/// those up to 1,000.
+/// has 401 to 1,000.
 struct Cluster {
     members: Members,
     client: Client,
@@ -19,7 +19,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// A node away for longer is replaced.
+    /// A node away for longer than `replace_after_ms` is replaced.
     async fn start(replace_after_ms: u32) -> Self {
         let prepare = |node: NodeId, data: &std::path::Path| {
             configure(node, data, |text| format!("{text}replace_after_ms = {replace_after_ms}\n"));
@@ -55,7 +55,6 @@ impl Cluster {
         );
     }
 
-    /// Waits for a matching view.
     async fn until_view(&self, what: &str, is_so: impl Fn(&LogEntry) -> bool) {
         let mut again = tokio::time::interval(Duration::from_millis(50));
         let looking = async {
@@ -67,7 +66,6 @@ impl Cluster {
         assert!(found.is_ok(), "never: {what}; {}", self.members.says());
     }
 
-    /// Waits for matching output of `seriatim status`; returns its exit status.
     async fn until_status(&self, what: &str, is_so: impl Fn(&str) -> bool) -> Option<i32> {
         let mut again = tokio::time::interval(Duration::from_millis(100));
         let looking = async {

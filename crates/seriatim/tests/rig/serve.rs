@@ -52,14 +52,13 @@ async fn nodes_that_are_killed_and_started_again_lose_nothing() {
     .await;
 }
 
-/// Records that fill segments soon.
+/// Size of records that fill segments soon.
 const LARGE_BYTES: usize = 900 << 10;
 
 fn large(number: usize) -> Vec<u8> {
     number.to_le_bytes().repeat(LARGE_BYTES / 8)
 }
 
-/// Appends numbered large records and notes their positions.
 async fn append_large(log: &Log, told: &mut Vec<Position>) {
     let first = told.len();
     let mut appends = vec![];
@@ -72,7 +71,6 @@ async fn append_large(log: &Log, told: &mut Vec<Position>) {
     }
 }
 
-/// Number of record segments on a node.
 fn segments(members: &Members, node: NodeId) -> usize {
     let mut directories = vec![members.data(node)];
     let mut found = 0;

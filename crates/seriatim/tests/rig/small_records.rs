@@ -71,7 +71,6 @@ async fn a_reader_of_empty_records_takes_little_memory_and_delays_no_other_log()
     }
 }
 
-/// View numbers of both logs.
 async fn views(client: &Client, small: &str) -> [u64; 2] {
     let mut views = [0; 2];
     for (log, view) in [small, "other"].into_iter().zip(&mut views) {

@@ -11,7 +11,7 @@ use crate::cluster::Cluster;
 use crate::history::History;
 use crate::workload::{DEADLINE, QUIET, open};
 
-/// Events of a speculative subscription.
+/// A speculative reader: its unconfirmed records, and the confirmed bound.
 ///
 /// Invariant: `given` is in the order of positions, all of them at `confirmed` or above.
 struct Told {
@@ -63,7 +63,7 @@ impl Told {
         self.confirmed = self.confirmed.max(upto);
     }
 
-    /// No record comes before `next`.
+    /// Checks and notes that no record lies between the confirmed bound and `next`.
     fn passes_over(&self, next: Position) {
         if next <= self.confirmed {
             return;

@@ -17,7 +17,6 @@ const ONE: NodeId = NodeId(1);
 const TWO: NodeId = NodeId(2);
 const THREE: NodeId = NodeId(3);
 
-/// Exit status and output of `status --json`.
 pub(crate) async fn status(cli: &CommandLine) -> (Option<i32>, Value) {
     let output = cli.run(&["status", "--json"]).await;
     assert_eq!(text(&output.stderr), "");
@@ -25,7 +24,6 @@ pub(crate) async fn status(cli: &CommandLine) -> (Option<i32>, Value) {
     (output.status.code(), printed)
 }
 
-/// Repeats `status` until its output matches.
 pub(crate) async fn until_status(cli: &CommandLine, wanted: impl Fn(&Value) -> bool) -> (Option<i32>, Value) {
     let mut last = Value::Null;
     let look = async {
@@ -222,7 +220,8 @@ async fn quotas_are_told_of_a_log_that_has_some_and_of_no_other() {
                 [Some(0), Some(1)]
             );
             assert!(quotas.iter().all(|share| share["quota"].as_u64() > Some(0)), "{of_status}");
-            // A lone record's turn is padded, and the other shard gets a lag fix.
+            // After a single record, the rest of the shard's turn is padded, and the other shard
+            // gets a lag fix.
             let number = |field: &str| of_status[field].as_u64().expect("a number");
             assert!(number("lag_fixes") > 0 && number("made") > 0 && number("cuts") == 100, "{of_status}");
             assert_eq!(number("positions") - number("empty_positions"), 1, "{of_status}");

@@ -23,7 +23,6 @@ fn lines() -> Vec<u8> {
     (0..LINES).flat_map(|number| format!("{number:0width$}\n", width = LINE_BYTES).into_bytes()).collect()
 }
 
-/// Looks until `look` succeeds or the time is over; returns the last failure.
 async fn within_for<T>(most: Duration, mut look: impl AsyncFnMut() -> Result<(), T>) -> Result<(), T> {
     let began = tokio::time::Instant::now();
     let mut again = tokio::time::interval(LOOK_EVERY);
@@ -91,14 +90,14 @@ async fn a_trim_frees_room_after(pause: Duration) {
     let (cli, client) = (CommandLine::new(cluster.address()), cluster.client(DEADLINE).await);
     let names = filled(&cli).await;
     tokio::time::sleep(pause).await;
-    // The log with the last append is first.
+    // Trim the log with the last append first.
     for name in names.iter().rev() {
         let before = use_of(&client, name).await;
         assert!(before.bytes > u64::from(LINES) * LINE_BYTES as u64, "{name}: {before:?}");
         trim_to_tail(&cli, name).await;
         is_freed(&client, name).await;
     }
-    // Later records do not keep their segments either.
+    // After the trim, new records do not keep trimmed segments on disk.
     for name in &names {
         cli.good_on(&["append", name], b"one more\n").await;
         assert_eq!(text(&cli.good(&["read", name]).await), "one more\n");

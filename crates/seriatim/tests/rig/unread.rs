@@ -20,7 +20,6 @@ use crate::process::{BINARY, TIMEOUT, own_host};
 
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
-/// A blocked stream, and its other end.
 struct Blocked {
     stream: File,
     other_end: File,
@@ -78,7 +77,6 @@ fn spawn(server: &str, format: &str, blocked: &Blocked, directory: &TempDir) -> 
     (command.spawn().expect("the binary starts"), address)
 }
 
-/// Waits for the cluster and creates the log `first`.
 async fn command_line(address: &str) -> CommandLine {
     drop(connect(address, TIMEOUT).await);
     let cli = CommandLine::new(address);

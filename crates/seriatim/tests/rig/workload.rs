@@ -26,13 +26,13 @@ pub(crate) const QUIET: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// With this many appends in flight.
+    /// Keeps this many appends in flight.
     Pipelined(usize),
-    /// One append at a time, to its final position, with tail questions.
+    /// Waits for each append's final position, and asks for the tail.
     Synchronous,
     /// Pipelined; it crashes repeatedly and resumes its session.
     Resuming,
-    /// With this many appends in flight, over two unordered sessions.
+    /// Keeps this many appends in flight, over two unordered sessions.
     Unordered(usize),
 }
 
@@ -156,7 +156,7 @@ async fn ends_with_no_ops(log: &Log, next: Position, tail: Position) -> bool {
     tokio::time::timeout(QUIET, rest.next()).await.is_ok_and(|event| event.is_none())
 }
 
-/// Reads to the tail at the writers' end.
+/// Reads up to the log's tail when the writers end.
 async fn follow(address: String, name: String, history: History, mut stop: watch::Receiver<bool>) {
     let log = open(&address, &name).await;
     let mut events = log.subscribe(Position(0), SubscribeOptions::default()).await.expect("a subscription");
@@ -311,8 +311,8 @@ impl Writer {
         }
     }
 
-    /// One run of a number of acknowledgements. `known`: the session, and its first number without
-    /// an acknowledgement.
+    /// One run, which crashes after `lives_for` answers. `known`: the session, and its first
+    /// unacknowledged number.
     async fn live(
         &mut self,
         client: &Client,
@@ -352,7 +352,7 @@ impl Writer {
     ) -> (SessionId, u64) {
         match (outcome, known) {
             (Ok(Receipt { id, position, .. }), _) => {
-                // A successor session may follow.
+                // The id may belong to a successor of the known session.
                 if let Some((session, number)) = known.filter(|(session, _)| *session == id.session)
                     && id.number != number
                 {
@@ -363,7 +363,7 @@ impl Writer {
             }
             // An earlier run got the answer and crashed before recording it.
             (Err(AppendError::AppendedBefore), Some((session, number))) => {
-                // Its id may be in a successor session.
+                // The append's id may be in a successor session.
                 self.history.acknowledge(index, None, None, 0);
                 (session, number + 1)
             }

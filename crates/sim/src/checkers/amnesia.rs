@@ -1,4 +1,4 @@
-//! Only incarnations named by a registered view act as its members.
+//! A node acts as member of a view only in the incarnation that the registered view names.
 
 use super::Finding;
 use crate::history::History;

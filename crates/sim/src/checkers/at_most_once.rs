@@ -1,5 +1,5 @@
-//! No append is in the log twice, under any id, even if it was appended again after its id became a
-//! no-op. No refused append is in the log.
+//! No append is in the log twice, not even if its first id became a no-op and the client
+//! resubmitted it under another. No refused append is in the log.
 
 use std::collections::BTreeMap;
 

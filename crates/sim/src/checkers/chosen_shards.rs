@@ -1,5 +1,5 @@
-//! A subscription to chosen shards has, below its bound, exactly those records of the shards that
-//! any reader saw.
+//! Below its bound, a subscription to chosen shards received exactly the records of these shards
+//! that any reader saw.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ fn has_no_other(
             // A reader of the whole log does not know the shard of a position.
             Some(seen) if !history.owners.contains_key(at) => seen.id != *id,
             Some(seen) => seen.id != *id || !history.wants(&chosen.wanted, *at, seen),
-            // It may have been trimmed before another reader got it.
+            // The record may have been trimmed before another reader got it.
             None => *at >= trim,
         };
         if is_foreign && !history.excuse(Excuse::Overwritten, history.may_be_gone(*at)) {

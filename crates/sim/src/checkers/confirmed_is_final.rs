@@ -10,7 +10,7 @@ use crate::history::{End, Foretelling, History, Moment, Speculation};
 
 pub(super) fn check(history: &History) -> Finding {
     if history.accepted.is_some() {
-        // An operator may give up final records.
+        // If an operator accepted a loss, even final records may be gone.
         return Ok(());
     }
     history.speculations.iter().try_for_each(|speculation| follow(history, speculation))

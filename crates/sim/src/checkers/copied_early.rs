@@ -1,4 +1,5 @@
-//! A spare copies the shard only after the allowed absence. Drained nodes are replaced at once.
+//! A spare node copies a shard only after its replica was absent for the allowed time. Drained
+//! nodes are replaced at once.
 
 use super::Finding;
 use crate::history::History;

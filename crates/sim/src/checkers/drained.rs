@@ -1,5 +1,5 @@
-//! When a log excludes a drained node, its full number of replicas hold everything: stopping the
-//! node costs no redundancy.
+//! A log excludes a drained node only when its full number of other replicas hold all records:
+//! stopping the node costs no redundancy.
 
 use super::Finding;
 use crate::history::History;

@@ -1,5 +1,5 @@
 //! Every acknowledged append is in the log at the end, or below the trim point. Limits may trim
-//! unread records: then as many trimmed positions were never read.
+//! unread records: each trimmed position that was never read excuses one missing append.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,8 @@ pub(super) fn check(history: &History) -> Finding {
     let End::AtRest { trim, tail } = history.end else { return Ok(()) };
     let positions = history.positions();
     let mut there: BTreeMap<usize, u32> = BTreeMap::new();
-    // After an accepted loss the log may hold an append again that was not lost.
+    // Copies of each append outside an accepted loss: after it, the log may hold such an append
+    // again.
     let mut certain: BTreeMap<usize, u32> = BTreeMap::new();
     for (position, (_, append)) in &history.last {
         if let Some(append) = append.filter(|_| *position >= trim && *position < tail) {

@@ -1,5 +1,5 @@
-//! A log with little load is independent of a loaded one: its appends take no longer than the
-//! cluster needs for one ring of the loaded log, far less than that log's own appends take.
+//! A log with little load does not suffer from a loaded log: each of its appends takes at most as
+//! long as the cluster needs for one ring (buffer of unstable records) of the loaded log.
 
 use super::Finding;
 use crate::history::History;

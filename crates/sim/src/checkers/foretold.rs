@@ -1,4 +1,5 @@
-//! Where positions are given in advance, cuts and predictions match the slots of their window.
+//! Where windows assign positions (slots) to shards in advance, cuts and predictions match the
+//! slots of their window.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +41,7 @@ fn follow_each_other(slots: &Slots, view: ViewNumber) -> Finding {
             return Err(format!("in view {view}, {before:?} ends at {last:?}, and {window:?} follows"));
         }
         for (shard, _, index) in &window.shares {
-            // A shard without turns in the previous window keeps its index.
+            // A shard without turns in the previous window keeps its index in its local log.
             let had_turns = before.shares.iter().any(|(before, ..)| before == shard);
             let own = all.values().rev().find(|(of, _)| of == shard).filter(|_| had_turns);
             if own.is_some_and(|(_, last)| last + 1 != *index) {
@@ -78,7 +79,8 @@ fn are_as_foretold(slots: &Slots, view: ViewNumber, of_view: &SlotsOfView) -> Fi
                     (Some((shard, _)), Some(name)) => {
                         name == id && (run.shard == *shard || run.shard == ShardId::NOBODY)
                     }
-                    // The window or the id is unknown.
+                    // Nothing to compare: the window of the position or the id of the slot is
+                    // unknown.
                     (None, _) => slots.has_no_turn(view, position),
                     (Some(_), None) => true,
                 };

@@ -1,6 +1,6 @@
 //! Under overload at least half of the capacity of the slowest disk, processor or link becomes
-//! stable. Beside a second log two fifths suffice: for its sake less waits for each journal, so
-//! that long pauses leave a disk idle.
+//! stable. Beside a second log two fifths suffice: to keep that log fast, fewer bytes wait for each
+//! journal, and long pauses leave a disk idle.
 
 use super::Finding;
 use crate::history::{History, Outcome};

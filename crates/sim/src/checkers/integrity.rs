@@ -9,7 +9,8 @@ use crate::excuses::Excuse;
 use crate::history::{History, Moment};
 
 pub(super) fn check(history: &History) -> Finding {
-    // Appends of an application before number 0 of a session: it may restart in another session.
+    // Per application session and log session: number of appends before number 0 of the log
+    // session. An application may restart in another log session.
     let mut earlier = BTreeMap::new();
     for append in &history.appends {
         if append.ids.len() > 1 {
@@ -37,7 +38,7 @@ pub(super) fn check(history: &History) -> Finding {
     }
     for seen in &history.observations {
         if seen.is_void {
-            // Other checkers find out whose id it was: no acknowledged append is missing.
+            // Other checkers judge no-ops: no acknowledged append may be missing.
             continue;
         }
         let Some(append) = seen.append else {

@@ -1,5 +1,5 @@
-//! A replica that answered a seal or a fence confirms nothing of older views, throughout its
-//! incarnation.
+//! A replica that answered a seal or a fence of a view change confirms nothing for older views as
+//! long as its incarnation lasts.
 
 use super::Finding;
 use crate::history::History;

@@ -1,4 +1,5 @@
-//! An undisturbed log is within its limits in the end, and time marks cover all final records.
+//! At the end of a run, an undisturbed log is within its retention limits, and its time marks cover
+//! all final records.
 
 use super::Finding;
 use crate::history::History;

@@ -3,8 +3,9 @@
 use super::Finding;
 use crate::history::History;
 
-/// Memory of three nodes, in rings. A ring of 64 MiB and 768 MiB for three nodes make twelve. Two
-/// more were measured here, since rings are a thousandth of that size, but messages are not.
+/// Most memory of three nodes, in rings (buffers of unstable records). In production, rings of 64
+/// MiB and 768 MiB for three nodes make twelve. Two more were measured here: simulated rings are a
+/// thousandth of that size, but messages are not.
 const RINGS: u64 = 14;
 
 pub(super) fn check(history: &History) -> Finding {

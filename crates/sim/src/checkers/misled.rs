@@ -1,5 +1,5 @@
-//! A subscription that runs at the end has exactly the log's records below its position, even after
-//! an accepted loss gave positions of lost records to others.
+//! A subscription that still runs at the end received exactly the log's records below its position,
+//! even after an accepted loss assigned positions of lost records to others.
 
 use seriatim_model::{Position, RecordId};
 
@@ -23,7 +23,7 @@ fn has_the_log(history: &History, chosen: &Chosen, trim: Position) -> Finding {
         }
     }
     for (at, given) in chosen.given.range(trim..upto) {
-        // In a shard's gap the log has no record.
+        // If `there` is `None`, the position is in a gap of a shard: the log has no record.
         let there = history.last.get(at).map(|(id, _)| id);
         if there.is_some_and(|id| id != given) {
             return Err(objection(chosen, *at, Some(given), there));

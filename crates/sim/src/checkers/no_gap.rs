@@ -16,7 +16,7 @@ pub(super) fn check(history: &History) -> Finding {
     }
     if history.config.order.places_by_position() {
         let placement = history.placement();
-        // A position given again after a loss may belong to another shard.
+        // A position assigned again after a loss may belong to another shard.
         let last = |served: &Served| Position(served.upto.0.saturating_sub(1));
         let was_lost = |served: &Served| history.was_lost(last(served), served.at, Moment::MAX);
         history.served.iter().try_for_each(|served| {
@@ -33,7 +33,8 @@ pub(super) fn check(history: &History) -> Finding {
     stays_empty(history, &empty)?;
     delivered_in_order(history, &empty)?;
     let End::AtRest { trim, tail } = history.end else { return Ok(()) };
-    // A record counts even if its position was empty before an operator accepted a loss.
+    // Skips empty positions and gaps up to `end`. A record there counts even if its position was
+    // empty before an operator accepted a loss.
     let pass = |mut position: Position, end: Position| {
         let is_passed =
             |position| empty.has(position) || history.excuse(Excuse::Gap, history.is_in_gap(position));
@@ -58,7 +59,7 @@ pub(super) fn check(history: &History) -> Finding {
 }
 
 struct Empty {
-    /// In order, none adjacent to another.
+    /// Spans in ascending order, none adjacent to another.
     spans: Vec<Span>,
 }
 
@@ -170,7 +171,8 @@ fn gave_its_own(history: &History, owners: &BTreeMap<Position, ShardId>, served:
     let range = owners.range(served.from..served.upto.max(served.from));
     let own = range.filter(|(_, owner)| **owner == served.shard).map(|(position, _)| *position);
     let given = history.observations[served.records.clone()].iter().map(|seen| seen.position);
-    // A lost record may have been served before, or by another shard.
+    // Lost records are not compared: they may have been served before the loss, or by another
+    // shard.
     let is_certain = |position: &Position| !history.may_be_gone(*position);
     let is_excused = || own.clone().filter(is_certain).eq(given.clone().filter(is_certain));
     match own.clone().eq(given.clone()) || history.excuse(Excuse::Disowned, is_excused()) {

@@ -19,7 +19,7 @@ pub(super) fn check(history: &History) -> Finding {
         let kept = of_session.get(&id.session).into_iter().flatten();
         let had = kept.filter(|kept| kept.ids.first <= id.number && id.number < kept.ids.end());
         let again = had.into_iter().find(|kept| *position >= kept.start);
-        // An operator gave up its position below the view's start.
+        // An accepted loss includes the position just below the view's start.
         let is_lost =
             |kept: &Kept| kept.start > Position::ZERO && history.may_be_gone(Position(kept.start.0 - 1));
         // The record is in the log twice: the duplicate filter was lost with the memory that an

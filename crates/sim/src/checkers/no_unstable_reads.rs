@@ -1,6 +1,6 @@
 //! Only final positions are served: below the start of a registered view, or ordered by all of its
-//! sequencing replicas. In a log that is ordered first: written by all replicas of the shard, with
-//! all its lower positions.
+//! sequencing replicas. Where records get positions first: written by all replicas of the shard,
+//! with all its lower positions.
 
 use super::Finding;
 use crate::history::History;

@@ -1,5 +1,5 @@
 //! The operator gets true answers: a status counts each replica once and credits it only with its
-//! records; reported views are registered; reported entries are the newest.
+//! records; reported views are registered; reported register entries are the newest.
 
 use seriatim_model::ViewNumber;
 use seriatim_protocol::control::LogEntry;

@@ -1,5 +1,5 @@
-//! No record appended at or after the given time lies below the answer: lower positions were final
-//! before, by true time plus the lag of clocks.
+//! The position found for a given time has no record below it that was appended at or after that
+//! time: lower positions were final before, by true time plus the lag of clocks.
 
 use std::time::Duration;
 

@@ -26,8 +26,8 @@ pub(super) fn check(history: &History) -> Finding {
             }
         }
         let given_up = |(earlier, position, known): &(Append, Position, Moment)| {
-            // An acknowledged and then lost record may have been appended again, by an application
-            // that waited for later ones too: this is its second position.
+            // An application may have appended a lost record again after it waited for later
+            // appends too. Then this is the record's second position.
             let bound = later.0.completed.unwrap_or(Moment::MAX).max(later.2).max(*known);
             let is_so = history.was_given_up(*position, earlier.completed.unwrap_or_default(), bound);
             history.excuse(Excuse::Reordered, is_so)

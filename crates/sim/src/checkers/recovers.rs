@@ -1,5 +1,5 @@
 //! All appends have an outcome one second after the load, plus the time for the work in flight and,
-//! per fault, one ring: a view change may repeat it.
+//! per fault, for one ring (buffer of unstable records): a view change may repeat it.
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! Limits trim no record younger than the limit in true time, and none that is not final.
 //!
-//! The slack: ten elevenths of the age, and one part of a segment per shard.
+//! Tolerance: ten elevenths of the age limit suffice, and per shard one part of a segment (file of
+//! records) more may be trimmed.
 
 use std::time::Duration;
 

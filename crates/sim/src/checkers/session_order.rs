@@ -17,13 +17,14 @@ pub(super) fn check(history: &History) -> Finding {
         let is_there = history.last.get(&position).is_some_and(|(_, there)| *there == Some(append));
         let is_again = history.may_be_again(position, seen);
         if is_again || history.may_be_gone(position) && !is_there {
-            // It may be a repetition, or the client learned this position before it was lost.
+            // The record may be a repetition, or the client learned this position before it was
+            // lost.
             history.excuse(Excuse::Reordered, true);
             continue;
         }
         let append = &history.appends[append];
         let number = if history.unordered {
-            // The last id is unknown without an acknowledgement.
+            // Without an acknowledgement the last id is unknown.
             let Some(id) = append.ids.first() else { continue };
             id.number
         } else {
@@ -39,7 +40,8 @@ pub(super) fn check(history: &History) -> Finding {
         return numbers_rise(history, trim);
     }
     let mut of_log: BTreeMap<SessionId, Vec<(Position, u64)>> = BTreeMap::new();
-    // Shards may be trimmed to different points, and a session may have ended.
+    // Records below `trim` do not count: shards may be trimmed to different points, and a session
+    // may have ended.
     for (position, (id, _)) in history.last.range(trim..).filter(|(_, (id, _))| !is_junk(*id)) {
         of_log.entry(id.session).or_default().push((*position, id.number));
     }
@@ -60,8 +62,8 @@ pub(super) fn check(history: &History) -> Finding {
     Ok(())
 }
 
-/// Where records get positions first, appends may be missing if their clients know of the failure,
-/// or do not know the outcome.
+/// Checks that numbers rise, even with gaps. Where records get positions first, appends may be
+/// missing if their clients know of the failure, or do not know the outcome.
 fn numbers_rise(history: &History, trim: Position) -> Finding {
     let mut of_log: BTreeMap<SessionId, Vec<(Position, u64)>> = BTreeMap::new();
     for (position, (id, _)) in history.last.range(trim..).filter(|(_, (id, _))| !is_junk(*id)) {

@@ -53,7 +53,8 @@ fn holds(
         history.views.values().filter(|registered| registered.at <= at).collect();
     let before = history.views.values().filter(|registered| registered.at <= since).count();
     let from = before.saturating_sub(2);
-    // A predicted record keeps its position, which may belong to another shard in the next view.
+    // A predicted record keeps its position, but another shard may own the position in the next
+    // view.
     let moves = |before: &View, next: &View| {
         speculation.wanted.shards.is_some() && before.open_shards() != next.open_shards()
     };
@@ -68,7 +69,8 @@ fn holds(
     ))
 }
 
-/// Judges a failure where positions are given in advance, of a record or of an empty position.
+/// Judges a failed prediction, of a record or an empty position, where positions are given in
+/// advance.
 fn holds_with_its_shard(
     history: &History,
     speculation: &Speculation,
@@ -97,12 +99,12 @@ fn holds_with_its_shard(
         true => {
             Err(format!("{after} failed at moment {at}, and the shard that predicted {told:?} there goes on"))
         }
-        // Neighboring positions implied that it was empty.
+        // No prediction named the position: those of its neighbors implied that it was empty.
         false => Ok(()),
     }
 }
 
-/// Whether no process of the shard stays into the next view, or none follows.
+/// Whether no process of the shard stays into the next view, or no view follows.
 fn loses_shard(history: &History, view: ViewNumber, shard: ShardId) -> bool {
     let Some(old) = history.views.get(&view) else { return true };
     let Some(next) = history.views.range(view.next()..).next().map(|(_, next)| next) else { return true };
@@ -119,7 +121,7 @@ fn loses_shard(history: &History, view: ViewNumber, shard: ShardId) -> bool {
     !replicas.iter().any(|member| goes_on(&member))
 }
 
-/// Whether predictions of a view may fail in the next one, before this moment.
+/// Whether predictions of the view `registered` may fail in the view `next`, before this moment.
 fn loses(history: &History, registered: &RegisteredView, next: &RegisteredView, before: Moment) -> bool {
     let (view, next) = (&registered.view, &next.view);
     let stopped = |node: NodeId| {

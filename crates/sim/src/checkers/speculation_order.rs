@@ -50,8 +50,8 @@ fn follow(history: &History, speculation: &Speculation) -> Finding {
                     ));
                 }
                 turned_out_different(history, speculation, at, (after, void.get(&after).copied()))?;
-                // Below it a record may arrive where none was predicted, if it follows all standing
-                // predictions.
+                // Below `after` a record may arrive where none was predicted, if it follows all
+                // standing predictions.
                 next = standing.keys().next_back().map_or(confirmed, |last| last.next()).min(after);
             }
             Foretelling::Trimmed(first) => {
@@ -78,8 +78,8 @@ fn follow(history: &History, speculation: &Speculation) -> Finding {
     Ok(())
 }
 
-/// No record of the final log failed, unless a view began at or below it: then its return was not
-/// yet known.
+/// Checks that the failed record is not in the final log, unless a view began at or below its
+/// position: then it was unknown whether the record would return.
 fn turned_out_different(
     history: &History,
     speculation: &Speculation,

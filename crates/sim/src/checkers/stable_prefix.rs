@@ -10,7 +10,7 @@ use super::Finding;
 use crate::excuses::Excuse;
 use crate::history::{End, History, Observation};
 
-/// Longest time to write final records behind, at durability `memory`.
+/// Longest time until nodes write final records to disk in the background, at durability `memory`.
 const WRITTEN_WITHIN: Duration = Duration::from_millis(10);
 
 pub(super) fn check(history: &History) -> Finding {

@@ -10,9 +10,9 @@ use seriatim_store::ShardStore;
 use super::Finding;
 use crate::history::History;
 
-/// Rings that a step may send, write and journal.
+/// Bytes that a step may send, write and journal, in rings (buffers of unstable records).
 const MADE_RINGS: u64 = 4;
-/// Rings that a step may read.
+/// Bytes, in rings, that a step may read.
 const READ_RINGS: u64 = 4;
 /// Other bytes that a step may read: a piece to rewrite, a piece to scrub, and, for each of eight
 /// batches pushed at once, the surroundings of the records of two earlier attempts, in three places

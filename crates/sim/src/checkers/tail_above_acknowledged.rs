@@ -1,4 +1,4 @@
-//! The tail lies above every append acknowledged before the question.
+//! The reported tail lies above every append acknowledged before the client asked for the tail.
 
 use super::Finding;
 use crate::excuses::Excuse;

@@ -16,7 +16,8 @@ pub(super) fn check(history: &History) -> Finding {
     let changes = &load.costs.changes;
     let replicas = u64::from(history.config.replicas);
     let kept = COPIES * changes.count * replicas * load.in_flight_bytes;
-    // Besides the attempts, the bytes in flight at the start of each view change.
+    // Per replica, one ring for each attempt, and one for the bytes in flight at the start of each
+    // view change.
     let sent = (changes.count + changes.attempts) * replicas * load.ring_bytes;
     for (what, bytes, most) in
         [("written and journaled", changes.kept_bytes, kept), ("sent", changes.sent_bytes, sent)]

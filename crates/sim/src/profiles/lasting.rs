@@ -37,7 +37,8 @@ pub(super) fn cut_off(seed: u64) -> Plan {
     plan
 }
 
-/// One node is lost permanently, in any way (a full disk is one). All requests complete without it.
+/// One node is lost permanently, for example by a crash or a full disk. All requests complete
+/// without it.
 pub(super) fn lost_for_good(seed: u64) -> Plan {
     let kinds = [
         FaultKind::Kill,
@@ -53,7 +54,6 @@ pub(super) fn lost_for_good(seed: u64) -> Plan {
     for_good(seed, &kinds)
 }
 
-/// One disk is full permanently.
 pub(super) fn full_for_good(seed: u64) -> Plan {
     for_good(seed, &[FaultKind::DiskFull])
 }
@@ -106,7 +106,7 @@ pub(super) fn small_disks(seed: u64) -> Plan {
         durability: random.pick(&[Durability::Disk, Durability::Disk, Durability::Disk, Durability::Memory]),
         ..plan.config
     };
-    // In proportion to a server's.
+    // Sizes in the same proportions as on a server.
     plan.journal = JournalOptions {
         file_bytes: FILE_BYTES,
         batch_bytes: FILE_BYTES as usize / 2,

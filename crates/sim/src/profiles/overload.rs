@@ -13,11 +13,11 @@ use crate::history::STAYS_AWAY;
 use crate::plan::{Fault, NetworkPlan, Plan, Target, Workload};
 use crate::random::Random;
 
-/// Scaled with the disk: a checkpoint piece takes several blocks and is padded to a whole one.
+/// Block size of journals, scaled down with the disk: a checkpoint piece takes several blocks and
+/// is padded to a whole one.
 const BLOCK_BYTES: u64 = 512;
-/// Duration of the load.
 const LOAD_FOR: Duration = Duration::from_millis(2500);
-/// Silence after which a link is probed, and longest muteness after that.
+/// Silence after which a node probes a link, and longest time that the link may then stay mute.
 const PROBE_AFTER: Duration = Duration::from_millis(50);
 const UNHEARD_FOR: Duration = Duration::from_millis(400);
 /// Time without progress that ends an attempt at a view, where whole attempts take longer.
@@ -142,7 +142,6 @@ pub(super) fn within_capacity(seed: u64) -> Plan {
     plan
 }
 
-/// Continuous overload.
 pub(super) fn overload(seed: u64) -> Plan {
     small(seed)
 }
@@ -164,7 +163,7 @@ pub(super) fn slow_clients(seed: u64) -> Plan {
     let mut plan = within_capacity(seed);
     let client_stall = random.pick(&[300, 900].map(Duration::from_millis));
     let client_message_ns = random.pick(&[5_000, 500_000]);
-    // A batch takes half or a quarter of a second.
+    // Over the client's link a batch takes half or a quarter of a second.
     let batch_bytes = plan.options.limits.batch_bytes as u64;
     let client_link_bytes = random.pick(&[None, Some(batch_bytes * 2), Some(batch_bytes * 4)]);
     plan.config.shards = 2;
@@ -184,7 +183,7 @@ pub(super) fn death_amid_writes(seed: u64) -> Plan {
     let batch_bytes = plan.options.limits.batch_bytes as u64;
     let client_link_bytes = Some(batch_bytes * random.between(8, 32));
     (plan.config.shards, plan.config.stripe) = (2, random.pick(&[1, 2, 8]));
-    // The cluster continues without it: the register is elsewhere.
+    // The cluster continues without the dead node: the register is on another one.
     (plan.config.replicas, plan.config.min_replicas) = (3, 2);
     plan.nodes = 4;
     plan.capacity = plan.capacity.map(|capacity| Capacity { client_link_bytes, ..capacity });

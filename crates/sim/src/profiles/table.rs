@@ -1,4 +1,5 @@
-//! All profiles, with the needed property of an ordering and the number of seeds to pass.
+//! All profiles (kinds of plans), each with the property that it needs from an ordering and the
+//! number of seeds to pass.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Plans for logs with quotas: bursts of load, and shards that others wait for.
+//! Plans for logs with quotas (positions assigned to shards in advance): bursts of load, and shards
+//! that others wait for.
 
 use std::time::Duration;
 

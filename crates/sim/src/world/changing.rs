@@ -1,4 +1,4 @@
-//! Costs of view changes: what nodes send, write and journal between a view's claim and its
+//! Costs of view changes: bytes that nodes send, write and journal between a view's claim and its
 //! registration.
 
 use super::scene::Scene;
@@ -24,7 +24,7 @@ pub(super) fn note_claims(scene: &mut Scene, nodes: &Nodes) {
     changes.is_under_way = is_changing;
 }
 
-/// Charges a view change with a node's work.
+/// Adds a node's work to the costs of the view change, if one is running.
 pub(super) fn charge(scene: &mut Scene, nodes: &Nodes, sent: u64, kept: u64) {
     if !(Truth { nodes, scene }).is_changing() {
         return;

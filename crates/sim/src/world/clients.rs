@@ -205,7 +205,7 @@ impl Clients {
         self.up.keys().last().copied().unwrap_or_default().max(SURVIVORS) + 1
     }
 
-    /// A program believed dead lives on; its connections are broken.
+    /// Adds a program that lives on although it is believed dead; its connections are broken.
     fn add_survivors(&mut self, cluster: &mut Cluster, producers: BTreeMap<u64, Producer>) {
         let number = self.free_number();
         let client = Client::new(number, producers);
@@ -226,7 +226,7 @@ impl Clients {
     pub(super) fn starts(&mut self, cluster: &mut Cluster, number: u32) {
         let Some(legacies) = self.dead.remove(&number) else { return };
         let known = cluster.scene.history.views.values().last().map(|known| known.view.clone());
-        // A client's first entry may be outdated.
+        // The first entry may be outdated: the latest registered view replaces its view.
         let mut entry =
             cluster.entry().cloned().or_else(|| cluster.scene.first_entry.clone()).expect("the log exists");
         entry.view = known.or(entry.view);
@@ -404,12 +404,11 @@ impl Clients {
         }
     }
 
-    /// End of the present pause of a client's process. `None` if it runs.
     fn stalls_until(&self, cluster: &Cluster, number: u32) -> Option<Time> {
         self.desks.stalls_until(number, cluster.scene.now)
     }
 
-    /// The next message, unless the process pauses.
+    /// Takes the client's next message, unless its process pauses.
     pub(super) fn takes(&mut self, cluster: &mut Cluster, number: u32) -> Option<Flight> {
         if let Some(until) = self.stalls_until(cluster, number) {
             cluster.scene.schedule(until, Happening::ClientReads(number));
@@ -463,7 +462,7 @@ impl Clients {
         }
     }
 
-    /// Clients make no new requests.
+    /// Ends the load: clients make no new requests.
     pub(super) fn end_load(&mut self) {
         for client in self.up.values_mut() {
             client.producers.values_mut().for_each(Producer::stop);

@@ -32,7 +32,7 @@ use crate::pipes::Way;
 use crate::plan::Plan;
 use crate::random::Random;
 
-/// Calm time after which an operator joins a run without one.
+/// Calm time after which an operator joins a run that has none.
 const CALLED_AFTER: Duration = Duration::from_secs(5);
 
 /// The nodes of a run. Clients, faults and operators act on them from outside.
@@ -104,12 +104,12 @@ impl Cluster {
         Truth { nodes: &self.nodes, scene: &self.scene }
     }
 
-    /// Empty while the register's node is down.
+    /// Register entries of all logs. Empty while the register's node is down.
     pub(super) fn entries(&self) -> impl Iterator<Item = &LogEntry> {
         truth::entries(&self.nodes)
     }
 
-    /// `None` while the register's node is down.
+    /// Register entry of the tested log. `None` while the register's node is down.
     pub(super) fn entry(&self) -> Option<&LogEntry> {
         truth::entry(&self.nodes, self.scene.log)
     }
@@ -118,7 +118,7 @@ impl Cluster {
         self.callers.insert(client);
     }
 
-    /// The process ended; its connections remain until they are reset.
+    /// Notes that a client's process ended; its connections remain until they are reset.
     pub(super) fn client_goes(&mut self, client: u32) {
         self.callers.remove(&client);
     }
@@ -160,12 +160,12 @@ impl Cluster {
         None
     }
 
-    /// The receiver read `bytes`: the connection has room for more.
+    /// Notes that the receiver read `bytes`: the connection has room for more.
     pub(super) fn took(&mut self, way: Way, bytes: usize) {
         self.wires.took(&mut self.scene, way, bytes);
     }
 
-    /// A party notices a closed connection. Returns the party if it is a client.
+    /// Notifies a party of a closed connection. Returns the party if it is a client.
     pub(super) fn lost(
         &mut self,
         connection: Connection,
@@ -184,7 +184,6 @@ impl Cluster {
         }
     }
 
-    /// Breaks a connection; both ends notice it slightly later.
     pub(super) fn reset(&mut self, connection: Connection, a: Party, b: Party) {
         let incarnation = |party| match party {
             Party::Node(node) => self.nodes[&node].incarnation,
@@ -209,7 +208,6 @@ impl Cluster {
         self.witness.damage.judge_withheld(&mut self.scene, &self.nodes, damaged);
     }
 
-    /// Whether a run may end without damaged records, which no other member has.
     pub(super) fn excuses_damage(&mut self) -> bool {
         let damaged = self.disks.damaged_node();
         self.witness.damage.excuses_end(&mut self.scene, &self.nodes, damaged)
@@ -238,7 +236,7 @@ impl Cluster {
             && self.disks.are_too_many(scene, &self.nodes)
     }
 
-    /// A node's disk is lost, or may be damaged from now on.
+    /// Notes that a node's disk is lost, or may be damaged from now on.
     pub(super) fn spoil(&mut self, node: NodeId, kind: FaultKind) {
         let incarnations = self.nodes[&node].incarnations(self.scene.log, self.scene.history.shard_count);
         self.disks.spoil(&mut self.scene, Spoiled { node, incarnations, kind });
@@ -258,7 +256,7 @@ impl Cluster {
         down
     }
 
-    /// A lost disk is replaced by an empty one or, if planned, by an earlier state.
+    /// Replaces a lost disk by an empty one or, if planned, by an earlier state.
     pub(super) fn replace_disk(&mut self, id: NodeId) {
         let goes_back = self.scene.plan.disk_goes_back;
         let disk = if goes_back { self.disks.past_of(&mut self.scene, id) } else { MemoryDisk::new() };

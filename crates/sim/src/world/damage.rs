@@ -18,11 +18,12 @@ use crate::excuses::Excuse;
 /// Other copies of the records that a replica reported as damaged.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Damage {
-    /// Replicas that have such a record, and were members at or after the report.
+    /// Replicas that have an intact copy of such a record, and were members at or after the report.
     whole: BTreeSet<(NodeId, ShardId, Position)>,
-    /// Such records of dismissed replicas.
+    /// Damaged records whose intact copy was on a replica that was dismissed.
     thrown_away: BTreeSet<(ShardId, Position)>,
-    /// Thrown away records reported again: the replica had not repaired them.
+    /// Records in `thrown_away` that were reported damaged again: the replica had not repaired
+    /// them.
     missed: BTreeSet<(ShardId, Position)>,
 }
 
@@ -42,7 +43,7 @@ impl Damage {
         }
     }
 
-    /// Notes which damaged records a member has intact.
+    /// Notes which damaged records a member holds intact.
     pub(super) fn look(&mut self, scene: &Scene, nodes: &Nodes, damaged: Option<NodeId>, id: NodeId) {
         if scene.history.damaged.is_empty() || damaged == Some(id) {
             return;
@@ -73,7 +74,7 @@ impl Damage {
         }
     }
 
-    /// Whether a run may end without damaged records, which no other member has.
+    /// Whether a run may end although damaged records are missing: no other member has them.
     pub(super) fn excuses_end(&self, scene: &mut Scene, nodes: &Nodes, damaged: Option<NodeId>) -> bool {
         let (Some(node), Some(view)) = (damaged, scene.latest_view()) else { return false };
         let is_alone = !(Truth { nodes, scene }).is_complete_without(view, &[node]);

@@ -15,12 +15,11 @@ struct Desk {
     inbox: VecDeque<Flight>,
     free_at: Time,
     is_reading: bool,
-    /// End of its pause.
     stalled_until: Time,
 }
 
 impl Desks {
-    /// Returns when the process starts reading, unless it already does.
+    /// Adds a message. Returns when the process starts reading, unless it already does.
     pub(super) fn put(&mut self, client: u32, flight: Flight) -> Option<Time> {
         let desk = self.0.entry(client).or_default();
         desk.inbox.push_back(flight);
@@ -31,14 +30,14 @@ impl Desks {
         self.0.get_mut(&client)?.inbox.pop_front()
     }
 
-    /// The process is done with a message. Returns when it reads the next, if any.
+    /// Ends the work on a message. Returns when the process reads the next, if any.
     pub(super) fn go_on(&mut self, client: u32) -> Option<Time> {
         let desk = self.0.get_mut(&client)?;
         desk.is_reading = !desk.inbox.is_empty();
         desk.is_reading.then_some(desk.free_at)
     }
 
-    /// Occupies the process. Returns when it is free.
+    /// Occupies a client's process. Returns when it is free.
     pub(super) fn work(&mut self, client: u32, now: Time, takes: Duration) -> Time {
         let desk = self.0.entry(client).or_default();
         desk.free_at = desk.free_at.max(now) + takes;

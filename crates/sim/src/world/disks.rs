@@ -13,7 +13,7 @@ use crate::excuses::Excuse;
 
 /// Interval between saved states.
 const KEPT_EVERY: Duration = Duration::from_millis(20);
-/// A disk goes back at least this far: others have seen the later writes by then.
+/// Shortest time by which a disk is set back: other nodes have seen the later writes.
 const BACK_BY: Duration = Duration::from_millis(100);
 /// Saved states per disk.
 const KEPT: usize = 20;
@@ -21,9 +21,8 @@ const KEPT: usize = 20;
 #[derive(Debug)]
 pub(super) struct Spoiled {
     pub(super) node: NodeId,
-    /// Incarnations of its roles at that time.
+    /// Incarnations of the node's roles when the fault struck.
     pub(super) incarnations: Incarnations,
-    /// The fault.
     pub(super) kind: FaultKind,
 }
 
@@ -47,7 +46,6 @@ impl Disks {
         !self.spoiled.is_empty()
     }
 
-    /// A disk is lost, or may be damaged from now on.
     pub(super) fn spoil(&mut self, scene: &mut Scene, spoiled: Spoiled) {
         self.spoiled.push(spoiled);
         scene.history.disks_failed = true;
@@ -63,7 +61,6 @@ impl Disks {
         self.spoiled.iter().any(|spoiled| spoiled.node == node && spoiled.kind.loses_disk())
     }
 
-    /// Whether a node's disk was set back.
     pub(super) fn was_set_back(&self, scene: &Scene, node: NodeId) -> bool {
         let is_so = |kind| kind == FaultKind::LyingDisk || scene.plan.disk_goes_back;
         self.spoiled.iter().any(|spoiled| spoiled.node == node && is_so(spoiled.kind))

@@ -14,7 +14,7 @@ use super::truth::Truth;
 use crate::coverage::{FaultKind, Step};
 use crate::plan::{Fault, Target, Trigger};
 
-/// Running time after a node's return.
+/// Time for which a run continues after a node's return.
 const BACK_FOR: Duration = Duration::from_millis(800);
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(super) enum Mend {
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     pending: Vec<Fault>,
-    /// Absent nodes return, and catch up, until then.
+    /// Time until which absent nodes return and catch up.
     busy_until: Time,
 }
 
@@ -57,7 +57,6 @@ impl Faults {
         self.pending.clear();
     }
 
-    /// Whether all faults struck and are over.
     pub(super) fn are_over(&self, scene: &Scene) -> bool {
         let strikes = |fault: &Fault| match fault.trigger {
             Trigger::At(after) => scene.now <= scene.began + after + fault.lasting,
@@ -166,7 +165,7 @@ impl Faults {
         broken.into_iter().for_each(|(connection, a, b)| cluster.reset(connection, a, b));
     }
 
-    /// In the order of being hit.
+    /// Nodes that a fault hits, in this order.
     fn victims(cluster: &mut Cluster, fault: Fault) -> Vec<NodeId> {
         if matches!(fault.target, Target::WholeShard | Target::RetiredShard) {
             let Some(view) = cluster.scene.latest_view().cloned() else { return vec![] };
@@ -197,7 +196,7 @@ impl Faults {
                 return vec![CONTROL];
             }
             FaultKind::DoubleKill | FaultKind::KillInTurn | FaultKind::OneWay => 2,
-            // The register's disk is unique.
+            // No other disk holds the register, so its node is spared.
             kind if kind.loses_disk() => {
                 nodes.retain(|node| *node != CONTROL);
                 1
@@ -239,7 +238,8 @@ impl Faults {
         bears_it && reachable && spared
     }
 
-    /// Whether all replicas of a retired shard may lose their disks: everything else survives that.
+    /// Whether all replicas of a retired shard may lose their disks: the rest of the log survives
+    /// that.
     fn may_lose_retired(cluster: &Cluster, victims: &[NodeId]) -> bool {
         let survives = |truth: &Truth<'_>, view: &View| truth.survives_losing_retired(view, victims);
         !victims.contains(&CONTROL) && Self::may_spoil(cluster, FaultKind::DiskLoss, victims, survives)
@@ -277,14 +277,14 @@ impl Faults {
         }
     }
 
-    /// Duration of an absence, for which the run waits.
+    /// Draws the duration of an absence, and extends the run until the node is back.
     fn stay_away(&mut self, cluster: &mut Cluster) -> Duration {
         let down_for = cluster.scene.random.millis(3000, 6000);
         self.busy_until = self.busy_until.max(cluster.scene.now + down_for + BACK_FOR);
         down_for
     }
 
-    /// The second node dies while the others react to the first death.
+    /// Kills two nodes: the second dies while the others react to the first death.
     fn kill_in_turn(cluster: &mut Cluster, fault: Fault, nodes: &[NodeId]) {
         Self::kill_all(cluster, &nodes[..1], false, fault.lasting);
         let next = Fault { kind: FaultKind::Kill, target: Target::Node(nodes[1]), ..fault };

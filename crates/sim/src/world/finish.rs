@@ -32,8 +32,8 @@ impl World {
         self.become_whole();
     }
 
-    /// If a node is permanently dead and enough others live, they must get its roles, to bear the
-    /// next loss.
+    /// Waits until other nodes have the roles of a permanently dead node, if enough live: the log
+    /// must bear the next loss.
     fn become_whole(&mut self) {
         let alive = self.cluster.truth().nodes.values().filter(|node| node.host.is_some()).count();
         let Some(config) = self.cluster.entry().map(|entry| entry.config.clone()) else { return };
@@ -87,7 +87,8 @@ impl World {
         }
     }
 
-    /// Returns whether everything came to rest, or the log reported its loss, in time.
+    /// Waits until everything comes to rest, or the log reports its loss. Returns whether that
+    /// happened in time.
     fn come_to_rest(&mut self) -> bool {
         let is_over = |world: &Self| world.is_at_rest() || world.cluster.truth().has_given_up();
         let misses_operator = |world: &Self| world.cluster.misses_operator();
@@ -141,7 +142,7 @@ impl World {
         lines.join("\n  ")
     }
 
-    /// Returns the trim point, and whether every replica was read to the end.
+    /// Reads every replica. Returns the trim point, and whether all were read to the end.
     fn read_everything(&mut self) -> Option<(Position, bool)> {
         let entry = self.cluster.entry()?.clone();
         let shards = self.cluster.scene.history.shards().collect();

@@ -26,7 +26,7 @@ struct Fleeting {
     is_gone: bool,
 }
 
-/// Such logs by number.
+/// Created and deleted logs by number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fleet(BTreeMap<u64, Fleeting>);
 
@@ -105,7 +105,7 @@ impl Fleet {
         (!fleeting.is_gone).then(|| fleeting.log.map(delete))
     }
 
-    /// Returns whether the register newly confirms a deletion.
+    /// Takes an answer of the register. Returns whether it newly confirms a deletion.
     fn confirmed(&mut self, request: u64, log: LogId) -> bool {
         let question = request.checked_sub(FIRST_REQUEST);
         let known = question.and_then(|question| Some((question, self.0.get_mut(&(question / 2))?)));

@@ -31,17 +31,17 @@ struct Leaver {
     is_gone: bool,
     /// Shards of the tested log that it has or is assigned.
     had: BTreeSet<ShardId>,
-    /// First views without it as a drained node, by shard.
+    /// First view of each shard that excludes the drained node.
     left: Vec<(ShardId, ViewNumber)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Others must take over.
+    /// Other nodes must take over its roles.
     Drained,
     /// It has no roles left and must be removed.
     Removed,
-    /// It is removed, or stays.
+    /// The node is removed, or stays after all.
     Done,
 }
 
@@ -104,7 +104,7 @@ impl Leavers {
             *other != node && entries.all(|entry| parting::is_rid_of(entry, *other))
         };
         let by = nodes.iter().copied().filter(|_| departure.has_successor).find(is_free);
-        // An earlier log has only one replica.
+        // An earlier log has only one replica, so the node must have none of its roles.
         let bears_it = |entry: &LogEntry| entry.id == cluster.scene.log || parting::is_rid_of(entry, node);
         // Without enough other nodes a node keeps its roles; those of a lost node could not be
         // placed.
@@ -138,7 +138,7 @@ impl Leavers {
         }
     }
 
-    /// In the first view without a drained node, the log's full number of replicas must hold
+    /// Checks the first view without a drained node: the log's full number of replicas must hold
     /// everything. Members discover their missing ranges when they start the view. A drained member
     /// that is still up counts.
     fn note_left(&self, cluster: &mut Cluster, node: NodeId) {
@@ -158,7 +158,7 @@ impl Leavers {
         }
     }
 
-    /// Positions below its view's start that a member lacks. The drained node's records lie there.
+    /// Range below its view's start that a member lacks. The drained node's records lie there.
     fn missing_in(
         cluster: &Cluster,
         member: Member,
@@ -199,7 +199,7 @@ impl Leavers {
         }
     }
 
-    /// The operator may stop the node now; this kills it and erases its disk.
+    /// Stops a drained node, as its operator may do now: kills it and erases its disk.
     fn stop_drained(&mut self, cluster: &mut Cluster, node: NodeId) {
         cluster.scene.tell(format_args!("node {node} has nothing any more"));
         cluster.scene.coverage.drained += 1;

@@ -87,7 +87,7 @@ impl Limits {
         Self::least_bytes(truth, |usage| usage.kept_bytes(trim))
     }
 
-    /// Sums a part of store usage over shards, taking the least replica of each.
+    /// Sums a part of store usage over shards, for each the replica with the least.
     fn least_bytes(truth: Truth<'_>, part: impl Fn(&StoreUse) -> u64) -> u64 {
         let shards = truth.scene.latest_view().into_iter().flat_map(|view| &view.shards);
         let of_shard = |members: &ShardMembers| {

@@ -36,7 +36,7 @@ impl Cluster {
         true
     }
 
-    /// All requests have completed, or never will.
+    /// Closes the load: all requests have completed, or never will.
     pub(super) fn close_load(&mut self) {
         let last_view = self.scene.view_number();
         let last_claim = self.entry().map_or(last_view, |entry| entry.claimed);

@@ -1,4 +1,4 @@
-//! A node's uncharged work.
+//! A node's work that is not yet charged as a cost.
 
 use seriatim_store::MemoryDisk;
 
@@ -23,12 +23,13 @@ pub(super) struct Work {
 }
 
 impl Meter {
-    /// `journal`: bytes pending for the journal; `visits`: entries visited so far.
+    /// Returns the work since the last charge. `journal`: bytes pending for the journal; `visits`:
+    /// entries visited so far.
     pub(super) fn work(&mut self, journal: u64, visits: u64, disk: &MemoryDisk) -> Work {
         let counters = disk.counters();
         Work {
             journaled: journal.saturating_sub(std::mem::replace(&mut self.journal, journal)),
-            // Visits of a removed store are no longer counted.
+            // The sum may fall: visits of a removed store are no longer counted.
             visited: visits.saturating_sub(std::mem::replace(&mut self.visits, visits)),
             read: counters.bytes_read - std::mem::replace(&mut self.read, counters.bytes_read),
             stored: counters.bytes_written - std::mem::replace(&mut self.disk, counters.bytes_written),
@@ -42,13 +43,13 @@ impl Meter {
         written - std::mem::replace(&mut self.disk, written)
     }
 
-    /// A process began or ended: earlier writes are not charged.
+    /// Notes that a process began or ended: earlier writes are not charged.
     pub(super) fn forget_writes(&mut self, disk: &MemoryDisk) {
         self.disk = disk.counters().bytes_written;
         self.journal = 0;
     }
 
-    /// A process has started: its initial reads are no step.
+    /// Notes that a process has started: its initial reads are no step.
     pub(super) fn forget_reads(&mut self, visits: u64, disk: &MemoryDisk) {
         (self.read, self.visits) = (disk.counters().bytes_read, visits);
     }

@@ -10,8 +10,8 @@ use seriatim_protocol::{Message, shard};
 use super::scene::Scene;
 use super::truth::Nodes;
 
-/// A replica is needed for this long after an answer: less than the replicas' own limit, since
-/// clocks differ.
+/// Time for which a replica is needed after it answered a reading replica: less than the replicas'
+/// own limit, since clocks differ.
 const NEEDED_FOR: Duration = Duration::from_secs(2);
 
 /// When each replica outside the view last answered a reading replica.
@@ -44,7 +44,7 @@ impl Needed {
         }
     }
 
-    /// The next process of a killed node does not know its readers.
+    /// Forgets the readers of a killed node, which its next process does not know.
     pub(super) fn lose_sight_of(&mut self, id: NodeId) {
         self.0.retain(|(node, _), _| *node != id);
     }

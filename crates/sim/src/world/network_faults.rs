@@ -23,7 +23,7 @@ pub(super) struct NetworkFaults<'a> {
 
 pub(super) struct Struck {
     pub(super) mend: NetworkMend,
-    /// Connections that it breaks.
+    /// Connections that the fault breaks.
     pub(super) broken: Vec<(Connection, Party, Party)>,
 }
 
@@ -36,7 +36,7 @@ pub(super) enum NetworkMend {
 }
 
 impl NetworkMend {
-    /// Once calm has returned, noise is already over.
+    /// Ends a network fault. Once calm has returned, noise is already over.
     pub(super) fn mend(self, network: &mut Network, is_calm: bool) {
         match self {
             Self::Links(links) => links.into_iter().for_each(|(from, to)| network.mend(from, to)),
@@ -108,7 +108,8 @@ impl NetworkFaults<'_> {
         NetworkMend::Links(links)
     }
 
-    /// Parties with `nodes`, and the others. A client may be on both sides.
+    /// Parties on the side of `nodes`, and on the other side. A client on neither list reaches both
+    /// sides.
     fn sides(&mut self, nodes: &[NodeId], targeted: bool) -> (Vec<Party>, Vec<Party>) {
         let (mut ours, mut others) = (vec![], vec![]);
         for node in &self.nodes {

@@ -21,26 +21,27 @@ pub(super) struct Node {
     pub(super) disk: MemoryDisk,
     pub(super) host: Option<Host>,
     pub(super) pulse: Pulse,
-    /// Counts starts and ends, to recognize events of earlier processes.
+    /// Number of starts and ends of its process, to recognize events of earlier processes.
     pub(super) incarnation: u64,
     pub(super) inbox: VecDeque<Waiting>,
     /// With a capacity, events taken before the inbox: disk results and liveness.
     pub(super) urgent: VecDeque<Waiting>,
-    /// Ends of the node's work and pause, with a capacity; `disk_free` is that of its disk's work.
+    /// With a capacity: times until which the node works and pauses. `disk_free`: the same for its
+    /// disk's work.
     pub(super) busy_until: Time,
     pub(super) stalled_until: Time,
     /// End of the heartbeat thread's own pause.
     pub(super) beats_stalled_until: Time,
     pub(super) disk_free: Time,
     pub(super) meter: Meter,
-    /// Bytes in memory on their way to disks and positions.
+    /// Bytes in memory that wait for a disk write or for positions.
     pub(super) held_bytes: u64,
     pub(super) wake_at: Option<Time>,
     pub(super) write: Option<JournalWrite>,
     pub(super) syncing: Option<FileWork>,
     /// Factor on the duration of disk work.
     pub(super) slowness: u32,
-    /// Delay of everything it does.
+    /// Delay added to each wakeup of the node.
     pub(super) lag: Duration,
     pub(super) is_paused: bool,
     /// How far its clock is ahead of virtual time. Never decreases.
@@ -229,12 +230,12 @@ impl Node {
         now + self.clock_ahead
     }
 
-    /// When its clock shows `at`.
+    /// Virtual time at which its clock shows `at`.
     pub(super) fn when(&self, at: Time) -> Time {
         Self::shows(self.clock_ahead, at)
     }
 
-    /// When a clock that is `ahead` shows `at`.
+    /// Virtual time at which a clock that is `ahead` shows `at`.
     pub(super) fn shows(ahead: Duration, at: Time) -> Time {
         Time::ZERO + at.since(Time::ZERO + ahead)
     }

@@ -33,7 +33,7 @@ pub(super) struct Witness {
     survivors: Survivors,
     standing_in: StandingIn,
     pub(super) needed: Needed,
-    /// Nodes that each node suspected when that was last traced.
+    /// Nodes that each node suspected, as last traced.
     suspected: BTreeMap<NodeId, Vec<NodeId>>,
     has_news: bool,
 }

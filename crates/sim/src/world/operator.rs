@@ -31,7 +31,8 @@ pub(super) fn looks(operator: &mut Operator, cluster: &mut Cluster, clients: &mu
     take_outcomes(operator, cluster, sends, outcomes);
 }
 
-/// Asks for losses if the log reports one, or if a shard is retired in calm; then accepts them.
+/// Asks for lost records if the log reports a loss, or if a shard is retired in calm; then accepts
+/// the loss.
 fn recovers(operator: &mut Operator, cluster: &mut Cluster, clients: &mut Clients) {
     let Some(entry) = cluster.entry().cloned() else { return };
     let says_so = entry.unavailable.as_ref().is_some_and(|why| why.contains("admin recover"));
@@ -43,7 +44,7 @@ fn recovers(operator: &mut Operator, cluster: &mut Cluster, clients: &mut Client
     }
     if operator.told.is_some() && cluster.scene.history.accepted.is_none() {
         cluster.excuse_spoiled();
-        // Records read before prove nothing about the log afterwards.
+        // Clients trim no more: after a loss, the log may lack records that they have read.
         clients.trim_no_more();
         let accepted = operator.accept(&mut cluster.scene.history);
         cluster.scene.tell(format_args!("the operator accepts to lose {accepted:?}"));

@@ -21,7 +21,7 @@ impl Pulse {
         Self { detector, beat_at: None, unheard: vec![] }
     }
 
-    /// The new detector knows no node yet.
+    /// Starts a new detector, which knows no node yet.
     pub(super) fn start(&mut self, incarnation: u64, limits: &Limits, mark: DiskMark) {
         self.detector = Detector::new(incarnation, limits, mark);
         self.beat_at = None;
@@ -65,7 +65,8 @@ impl Pulse {
         self.beat_at = None;
     }
 
-    /// Takes kept heartbeats and returns due ones. Suspects nodes with overdue answers.
+    /// Handles kept heartbeats, and suspects nodes with overdue answers. Returns changes of
+    /// liveness, and heartbeats to send.
     pub(super) fn beat(
         &mut self,
         clock: Time,
@@ -81,7 +82,8 @@ impl Pulse {
         (changes, beats)
     }
 
-    /// A new wakeup, if it is earlier than the planned one. `when` converts from the node's clock.
+    /// Plans and returns a new wakeup, if it is earlier than the planned one. `when` converts from
+    /// the node's clock.
     pub(super) fn plan(&mut self, when: impl FnOnce(Time) -> Time) -> Option<Time> {
         let at = when(self.detector.deadline()?);
         let is_sooner = self.beat_at.is_none_or(|planned| at < planned);

@@ -10,18 +10,18 @@ use crate::history::RegisteredView;
 
 type Views = BTreeMap<ViewNumber, RegisteredView>;
 
-/// Each member's progress per view. The minimum over all members is final.
+/// Each member's progress per view. Positions below the minimum over all members are final.
 #[derive(Debug, Default)]
 pub(super) struct Reached {
     ordered: BTreeMap<(ViewNumber, NodeId), Position>,
-    /// Written bound of each shard replica per view, in a log that is ordered first.
+    /// Written bound of each shard replica per view, where records get positions first.
     written: BTreeMap<(ViewNumber, ShardId, NodeId), Position>,
-    /// View of each member, when last observed open.
+    /// View of each member that was open at the last observation.
     open: BTreeMap<NodeId, ViewNumber>,
 }
 
 impl Reached {
-    /// Returns the final bound if it advanced.
+    /// Notes a sequencing replica's progress. Returns the final bound if it advanced.
     pub(super) fn note_ordered(
         &mut self,
         node: NodeId,
@@ -44,7 +44,7 @@ impl Reached {
         Some(views.get(&view)?.view.sequencers.iter().map(reached).min().unwrap_or_default())
     }
 
-    /// Returns the final bound if it advanced.
+    /// Notes a shard replica's progress. Returns the final bound if it advanced.
     pub(super) fn note_written(
         &mut self,
         node: NodeId,
@@ -77,9 +77,8 @@ pub(super) struct Copies {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
     None,
-    /// It lacks nothing any more.
+    /// The replica lacks no records any more.
     Complete,
-    /// It was dismissed.
     Dismissed,
 }
 

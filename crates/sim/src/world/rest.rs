@@ -11,9 +11,9 @@ use super::reached::Copies;
 use super::truth::Truth;
 use crate::coverage::Step;
 
-/// Time for which a log must report itself unavailable.
+/// Calm time after which a log that reports itself unavailable ends the run.
 const UNAVAILABLE_FOR: Duration = Duration::from_secs(5);
-/// With a capacity, forming a view takes longer.
+/// The same in plans with a capacity: forming a view takes longer.
 const UNAVAILABLE_UNDER_LOAD_FOR: Duration = Duration::from_secs(60);
 
 impl Truth<'_> {
@@ -45,7 +45,7 @@ impl Truth<'_> {
         is_over && !self.is_view_being_made()
     }
 
-    /// Whether a controller has found everything for its view and is past its questions.
+    /// Whether a controller forms a view and has all answers that it needs.
     fn is_view_being_made(&self) -> bool {
         let mut steps = self.nodes.keys().filter_map(|id| self.controller_step(*id));
         steps.any(|step| step >= Step::Flush)
@@ -111,7 +111,7 @@ impl Truth<'_> {
         !back.is_empty() && (is_given_up || copies.all(|(place, _)| back.contains(&place)))
     }
 
-    /// Places of a retired shard's copies that have all of its records.
+    /// Indices of a retired shard's copies that have all of its records.
     fn that_are_back(&self, log: LogId, retired: &RetiredShard) -> Vec<usize> {
         let is_back = |member: &Member| {
             let role = self.nodes[&member.node].replica(log, retired.shard);
@@ -126,7 +126,7 @@ impl Truth<'_> {
         replicas.filter(|(_, member)| is_back(member)).map(|(place, _)| place).collect()
     }
 
-    /// Places of the replicas from which a shard must be readable completely.
+    /// Indices of the replicas from which a shard must be readable completely.
     pub(super) fn stored_to_read(&self, log: LogId, view: &View, shard: ShardId) -> Vec<usize> {
         match view.retired(shard) {
             Some(retired) => self.that_are_back(log, retired),

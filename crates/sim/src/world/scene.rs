@@ -96,7 +96,6 @@ pub struct Scene {
     queue: BinaryHeap<Reverse<Scheduled>>,
     pub(super) random: Random,
     pub(super) log: LogId,
-    /// The second log, if any.
     pub(super) second: Option<LogId>,
     /// First register entry of the tested log.
     pub(super) first_entry: Option<LogEntry>,
@@ -148,7 +147,7 @@ impl Scene {
         Some(what)
     }
 
-    /// Returns whether the events are a storm.
+    /// Counts an event. Returns whether the events are a storm.
     pub(super) fn count(&mut self, what: &Happening) -> bool {
         self.coverage.events += 1;
         self.coverage.wakes += u64::from(matches!(what, Happening::ClientWakes(_)));
@@ -156,7 +155,8 @@ impl Scene {
         of_protocols > MOST_EVENTS || self.coverage.events > MOST_EVENTS_AND_WAKES
     }
 
-    /// A new number for a question to the register, unless two are asked at once.
+    /// A number for a question to the register. It is new unless two questions are asked at the
+    /// same event.
     pub(super) fn question(&self) -> u64 {
         self.sequence
     }
@@ -174,7 +174,8 @@ impl Scene {
         self.history.views.values().next_back().map(|registered| &registered.view)
     }
 
-    /// In milliseconds since 1970, if the plan has wall clocks.
+    /// Time on a node's wall clock, in milliseconds since 1970. `None`: the plan has no wall
+    /// clocks.
     pub(super) fn wall_ms(&self, node: NodeId) -> Option<u64> {
         let clocks = self.plan.clocks.as_ref()?;
         let right = BEGAN_MS + (self.now - Time::ZERO).as_millis() as u64;

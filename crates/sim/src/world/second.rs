@@ -17,7 +17,7 @@ use crate::plan::{Plan, Workload};
 pub(super) const NAME: &str = "second";
 const APPENDER: u32 = 10_003;
 const JUDGE: u32 = 10_004;
-/// Appends in flight: it does not wait for earlier ones.
+/// Most appends in flight: the client does not wait for earlier ones.
 const WINDOW: u32 = 64;
 
 pub(super) fn history_of(history: &mut History, client: u32) -> &mut History {
@@ -29,7 +29,7 @@ pub(super) fn history_of(history: &mut History, client: u32) -> &mut History {
 
 pub(super) fn workload_of(plan: &Plan, client: u32) -> Workload {
     match plan.second_log_every.filter(|_| client == APPENDER) {
-        // Pauses are between a quarter and the whole of `think_us`.
+        // Clients pause for a quarter to the whole of `think_us`, on average for `every`.
         Some(every) => {
             Workload { window: WINDOW, burst: 1, think_us: every.as_micros() as u64 * 8 / 5, ..plan.workload }
         }

@@ -15,7 +15,7 @@ use super::truth::Nodes;
 pub(super) struct StandingIn {
     view: ViewNumber,
     assigned: BTreeMap<ShardId, Vec<NodeId>>,
-    /// Since when the views lack each assigned node that the present view lacks.
+    /// For each assigned node outside the present view: since when views lack it.
     away_since: BTreeMap<(ShardId, NodeId), Time>,
 }
 
@@ -49,8 +49,8 @@ impl StandingIn {
         scene.plan.departures.is_empty() && longest.is_some_and(|longest| longest < patience)
     }
 
-    /// A spare copies the shard only after the allowed absence. A request for one position may be a
-    /// repair.
+    /// Checks that a spare copies the shard only after the allowed absence. A request for one
+    /// position may be a repair.
     pub(super) fn sent(&self, scene: &mut Scene, nodes: &Nodes, id: NodeId, outgoing: &Outgoing) {
         let (Endpoint::Shard(shard), Endpoint::Shard(_)) = (outgoing.from, outgoing.to) else { return };
         let Message::Shard(shard::Message::Read { from, end, .. }) = &outgoing.message else { return };

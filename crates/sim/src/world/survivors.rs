@@ -12,7 +12,8 @@ use crate::kept::Kept;
 
 #[derive(Debug, Default)]
 pub(super) struct Survivors {
-    /// Number of records of each replica in a view, and starts of its process by then.
+    /// For each shard replica in a view: number of its records, and of starts of its process by
+    /// then.
     lengths: BTreeMap<(ViewNumber, ShardId, NodeId), (u64, u64)>,
     /// Ids of these records, from the first on.
     names: BTreeMap<(ViewNumber, ShardId), Vec<IdRun>>,
@@ -46,9 +47,9 @@ impl Survivors {
         self.starts.get(&id).copied().unwrap_or_default()
     }
 
-    /// Notes the records that a new view's shards kept from `old`: those that all replicas in both
-    /// views had, if the process of one of them took part in the old view. Not judged after an
-    /// accepted loss or a disk failure.
+    /// Notes the records that a new view's shards kept from `old`: records that all replicas in
+    /// both views held, if the process of one such replica took part in the old view. Not judged
+    /// after an accepted loss or a disk failure.
     pub(super) fn registered(&mut self, scene: &mut Scene, old: &View, view: &View) {
         if scene.history.accepted.is_none() && !scene.history.disks_failed {
             for members in &view.shards {

@@ -21,13 +21,13 @@ pub(super) struct Truth<'a> {
     pub(super) scene: &'a Scene,
 }
 
-/// Empty while the register's node is down.
+/// Register entries of all logs. Empty while the register's node is down.
 pub(super) fn entries(nodes: &Nodes) -> impl Iterator<Item = &LogEntry> {
     let register = nodes[&CONTROL].host.as_ref().and_then(|host| host.register());
     register.into_iter().flat_map(|register| register.entries())
 }
 
-/// `None` while the register's node is down.
+/// Register entry of a log. `None` while the register's node is down.
 pub(super) fn entry(nodes: &Nodes, log: LogId) -> Option<&LogEntry> {
     entries(nodes).find(|entry| entry.id == log)
 }
@@ -79,7 +79,7 @@ impl<'a> Truth<'a> {
         self.survives_each(view, without, |_| least)
     }
 
-    /// The same with a separate `least` for each shard.
+    /// [`Truth::survives_knowing`] with a separate `least` for each shard.
     fn survives_each(&self, view: &View, without: &[NodeId], least: impl Fn(ShardId) -> ViewNumber) -> bool {
         let (log, shards) = (self.scene.log, self.scene.history.shard_count);
         let incarnations = |node: NodeId| {

@@ -22,7 +22,8 @@ impl Wires {
         Self { network, pipes: Pipes::default() }
     }
 
-    /// Returns the connection if it must be broken, because its queue for a client is full.
+    /// Sends a frame. Returns the connection if it must be broken, because its queue for a client
+    /// is full.
     pub(super) fn send(
         &mut self,
         scene: &mut Scene,
@@ -42,7 +43,7 @@ impl Wires {
             return None;
         }
         scene.coverage.overflows += 1;
-        // The client does not read the requested records.
+        // Only a connection to a client is broken: the client does not read the requested records.
         matches!((from, to), (Party::Node(_), Party::Client(_))).then_some(connection)
     }
 
@@ -59,7 +60,7 @@ impl Wires {
         }
     }
 
-    /// The frame's last byte leaves at `at`.
+    /// Delivers a frame whose last byte leaves at `at`.
     fn fly(&mut self, scene: &mut Scene, at: Time, way: (Connection, Party, Party), frame: Bytes) {
         let (connection, from, to) = way;
         let arrivals = self.network.arrivals(at, connection, from, to);
@@ -76,7 +77,7 @@ impl Wires {
         }
     }
 
-    /// Returns the message if it arrives: its connection is open, or broke too late.
+    /// Returns the message if it arrives: its connection is open, or broke too late to stop it.
     pub(super) fn arrives(&mut self, scene: &mut Scene, flight: Flight) -> Option<Flight> {
         if flight.straggles || self.network.stands(flight.connection) {
             return Some(flight);
@@ -118,7 +119,6 @@ impl Wires {
         }
     }
 
-    /// Bytes queued at nodes or not yet read by them.
     pub(super) fn held_at_nodes(&self) -> u64 {
         self.pipes.held_at_nodes() as u64
     }

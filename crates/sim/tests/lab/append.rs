@@ -18,20 +18,20 @@ const PAGE: &str = "docs/design/append.md";
 /// A message takes 0.1 ms, an fsync of a journal 1 ms.
 const PACE: Pace = Pace { delay: 100_000, sync: 1_000_000 };
 const NODES: u32 = 8;
-/// These share no node with another role.
+/// Shards whose replicas share no node with another role.
 const SHARDS: [ShardId; 2] = [ShardId(3), ShardId(5)];
 
 const A: u64 = 1;
 const B: u64 = 2;
 const READER: u64 = 3;
-/// Each appends to one of the shards before A and B do.
+/// Clients that append to one of the shards each before A and B do.
 const EARLIER: [u64; 2] = [4, 5];
-/// Clients, tokens, positions.
+/// Client, token and expected position of each append.
 const APPENDS: [(u64, u64, Position); 3] =
     [(A, 1, Position(100)), (A, 2, Position(101)), (B, 1, Position(102))];
 const SOON: Duration = Duration::from_millis(100);
 
-/// The leader dies when this party has a line of this name.
+/// The leader dies when the trace has a line (message or write) of this name from this party.
 struct Moment {
     name: &'static str,
     party: &'static str,
@@ -81,7 +81,7 @@ fn prepared(order: Order) -> Lab {
     }
     lab.start(READER, Program::speculator(&entry, Position::ZERO));
     lab.wait(SOON);
-    // So the quotas of the second window are 2 and 1.
+    // These records give the second window quotas of 2 and 1.
     let records = if order.has_quotas() { [4, 2] } else { [14, 6] };
     for round in 1..=5 {
         for ((client, shard), records) in EARLIER.into_iter().zip(SHARDS).zip(records) {
@@ -131,7 +131,7 @@ fn ends(lab: &mut Lab, name: &str, shown: Shown) {
     replace(PAGE, "traced", name, &trace.text(shown));
 }
 
-/// Rows of tables name files, each before its functions.
+/// Table rows of the page name a file before its functions.
 #[test]
 fn the_page_of_the_append_names_functions_that_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

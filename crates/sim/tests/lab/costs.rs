@@ -12,11 +12,11 @@ use crate::spent::{Pace, Spent};
 pub(crate) const APPENDER: u64 = 1;
 pub(crate) const READER: u64 = 2;
 const SUBSCRIBER: u64 = 3;
-/// Measurements, each at another moment: a wait for a timer may take its whole interval.
+/// Number of measurements, each at another moment: a wait for a timer may take its whole interval.
 const TIMES: u64 = 16;
 /// Work without failures and retransmissions ends within this time.
 const SOON: Duration = Duration::from_millis(50);
-/// Replicas that the log no longer needs have recorded that by then.
+/// Time by which replicas that the log no longer needs have recorded that.
 const SETTLED: Duration = Duration::from_secs(4);
 /// Pause between appends; no multiple of a timer's interval.
 const PAUSE: Duration = Duration::from_micros(5_070);
@@ -25,14 +25,14 @@ const PAUSE: Duration = Duration::from_micros(5_070);
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Costs {
     pub(crate) acknowledged: Spent,
-    /// An append that asks for its position is acknowledged.
+    /// Until an append that asks for its position is acknowledged.
     pub(crate) bound: Spent,
-    /// The shard's primary knows that the record is final.
+    /// Until the shard's primary knows that the record is final.
     pub(crate) stable: Spent,
     pub(crate) delivered: Spent,
-    /// A subscriber with predictions has the record.
+    /// Until a subscriber with predictions has the record.
     pub(crate) foretold: Spent,
-    /// That subscriber knows that the record is final.
+    /// Until that subscriber knows that the record is final.
     pub(crate) confirmed: Spent,
     pub(crate) read: Spent,
     pub(crate) tail: Spent,
@@ -164,7 +164,7 @@ fn append_and_read(lab: &mut Lab, view: &View, number: u64) -> Costs {
     }
 }
 
-/// Also returns the time until the answer.
+/// Asks a client's program. Returns the answer and the time until it.
 fn answer(lab: &mut Lab, client: u64, token: u64, ask: Ask) -> (Spent, &Answer) {
     let began = lab.now;
     lab.ask(client, token, ask);
@@ -202,7 +202,8 @@ fn a_chain_costs_two_delays_for_each_of_its_replicas() {
     }
 }
 
-/// Delays to primary, backup, leader and followers, and back to leader, primary and client.
+/// Message delays of an append: to primary, backup, leader and followers, and back to leader,
+/// primary and client.
 const CUT_PATH: u64 = 7;
 
 fn with_cuts(order: Order, interval_us: u32) -> Lab {
@@ -225,7 +226,7 @@ fn with_cuts_an_append_takes_its_path_and_at_most_two_intervals() {
         for token in 1..=40 {
             began.push(lab.now);
             lab.append(APPENDER, token, AppendSpec::default());
-            // The first is alone; others come at various times of an interval.
+            // The first append is alone; later appends start at various times of an interval.
             let pause =
                 if token == 1 { SOON } else { Duration::from_nanos(interval * (token % 7) / 5 + token) };
             lab.wait(pause);

@@ -13,7 +13,7 @@ use crate::spent::{Pace, Spent};
 
 const NEXT: u64 = 4;
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Moments of a crash, one delay apart: an append has ended by the last.
+/// Number of moments at which a crash is tried, one delay apart: an append has ended by the last.
 const MOMENTS: u64 = 14;
 /// Tokens of the appends in flight at the crash, which begin one delay apart.
 const ON_THEIR_WAY: std::ops::Range<u64> = 2..5;
@@ -21,7 +21,7 @@ const AFTER: u64 = 9;
 
 /// Absence of a process that returns.
 const AWAY_FOR: Duration = Duration::from_millis(500);
-/// During and after the return.
+/// Number of appends during and after the return.
 const RETURN_APPENDS: u64 = 1000;
 const BETWEEN: Duration = Duration::from_micros(1_100);
 
@@ -53,7 +53,7 @@ impl Victim {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fates {
     pub(crate) acknowledged: bool,
-    /// They failed and are not in the log.
+    /// Appends failed and are not in the log.
     pub(crate) refused: bool,
     /// No client is left to receive the outcome.
     pub(crate) untold: bool,
@@ -66,7 +66,7 @@ pub(crate) struct Recovery {
     pub(crate) answered: Spent,
     /// Until an append made right after the crash is acknowledged.
     pub(crate) next: Spent,
-    /// Until a subscriber has its record.
+    /// Until a subscriber has the record of that append.
     pub(crate) delivered: Spent,
     /// Until a read made right after the crash is answered.
     pub(crate) read: Spent,
@@ -96,13 +96,14 @@ pub(crate) fn measure(order: Order, victim: Victim, is_noticed: bool) -> Option<
     recoveries.reduce(|worst, recovery| Some(worst?.or_worse(recovery?))).flatten()
 }
 
-/// A dying client may have reached only a part of the receivers, by `half`.
+/// Measures a crash at one moment. With `half`, messages of a dying client reach only a part of the
+/// receivers.
 fn crash(order: Order, victim: Victim, is_noticed: bool, moment: u64, half: bool) -> Option<Recovery> {
     let (mut lab, view) = prepared(Pace::DELAYS, order, Durability::Memory);
     strike(&mut lab, &view, victim, is_noticed, (moment, half), 0)
 }
 
-/// Makes an append and a read, `later` delays after the crash.
+/// Crashes the victim, and makes an append and a read `later` delays afterwards.
 fn strike(
     lab: &mut Lab,
     view: &View,
@@ -144,8 +145,8 @@ fn strike(
     Some(outcome(lab, victim, struck, &sent))
 }
 
-/// Longest append while a dead victim returns. `None` if the order has no such role, or it does not
-/// return.
+/// Longest time of an append while a dead victim returns. `None` if the order has no such role, or
+/// the victim does not return.
 pub(crate) fn measure_return(order: Order, victim: Victim) -> Option<Spent> {
     let (mut lab, view) = prepared(Pace::DELAYS, order, Durability::Memory);
     let node = node_of(victim, &view).filter(|_| !matches!(victim, Victim::Client | Victim::Controller))?;
@@ -170,7 +171,7 @@ pub(crate) fn measure_return(order: Order, victim: Victim) -> Option<Spent> {
     Some(worst)
 }
 
-/// Any node for a client.
+/// Node of a victim; for a client, any node.
 fn node_of(victim: Victim, view: &View) -> Option<NodeId> {
     match victim {
         // The first member of a view that is heard is the first to replace another.
@@ -237,11 +238,11 @@ fn where_positions_are_given_in_advance_a_crash_takes_back_nothing() {
     }
 }
 
-/// It remembers the lost connection.
+/// The client remembers the lost connection.
 #[test]
 fn a_client_that_was_idle_when_a_process_died_does_not_wait_for_a_retransmission() {
     let victims = [Victim::Leader, Victim::Follower, Victim::Primary, Victim::Backup];
-    // Before, during and after the view change.
+    // Delays after the crash: before, during and after the view change.
     let laters = [1, 2, 5, 10, 15, 20, 40];
     for (order, victim) in Order::ALL.into_iter().flat_map(|order| victims.map(|victim| (order, victim))) {
         for later in laters {

@@ -1,5 +1,5 @@
-//! The laboratory: nodes and clients whose messages and syncs take a unit of time each, and nothing
-//! else takes any.
+//! Laboratory of nodes and clients: each message and each sync takes a fixed time, everything else
+//! none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,39 +18,37 @@ use crate::programs::{Ask, Done, Happened, Program, Told};
 use crate::spent::Pace;
 use crate::trace::Trace;
 
-/// The node of the register. It hosts nothing else of a log that [`Lab::open_apart`] made.
+/// Node of the register. It hosts nothing else of a log that [`Lab::open_apart`] made.
 pub(crate) const REGISTER: NodeId = NodeId(4);
-/// How many nodes there are: one for each of three sequencing replicas, three replicas of a shard,
-/// and the register.
+/// Number of nodes: one for each of three sequencing replicas, three replicas of a shard, and the
+/// register.
 const NODES: u32 = 7;
 const APART: [ShardId; 1] = [ShardId(3)];
-/// By then a log has the backup again that was left out of its view for a moment, however often its
-/// views changed before.
+/// Time by which a log has again the backup that its view excluded for a moment, after any number
+/// of view changes.
 const GROWN: Duration = Duration::from_secs(2);
 /// The connection between any two parties.
 const VIA: Via = Via(1);
-/// The client that creates logs, and speaks to roles by hand.
+/// Client that creates logs, and sends messages to roles by hand.
 pub(crate) const OPERATOR: u64 = 0;
 
-/// A party at an end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Party {
     Node(NodeId),
     Client(u64),
 }
 
-/// An event that is going to happen.
+/// A scheduled event.
 #[derive(Debug)]
 enum Happening {
     Arrive(Flight),
-    /// The first notices that the process of the second is gone.
+    /// The party notices that the node's process is gone.
     Lost(Party, NodeId),
     /// A node's connection to a client is gone.
     LeftBy(NodeId, u64),
     Written(NodeId, JournalWrite),
 }
 
-/// A message on its way.
 #[derive(Debug)]
 pub(crate) struct Flight {
     pub(crate) source: Party,
@@ -67,24 +65,24 @@ pub(crate) struct Lab {
     pace: Pace,
     hosts: BTreeMap<NodeId, Watched>,
     disks: BTreeMap<NodeId, MemoryDisk>,
-    /// The nodes whose journal is being written.
+    /// Nodes with a journal write in progress.
     writing: BTreeSet<NodeId>,
-    /// The nodes that do nothing any more, and whether that can be noticed: a process that died
-    /// closes its connections, a node that fell silent does not.
+    /// Stopped nodes, and whether others can notice: a process that died closes its connections, a
+    /// silent node does not.
     away: BTreeMap<NodeId, bool>,
     programs: BTreeMap<u64, Program>,
     happenings: BTreeMap<(Time, u64), Happening>,
     sequence: u64,
     log: LogId,
-    /// The answers that clients got, and when.
+    /// Answers that clients received, with their times.
     pub(crate) told: Vec<Told>,
-    /// The messages that arrived for [`OPERATOR`].
+    /// Messages that arrived for [`OPERATOR`].
     pub(crate) received: Vec<Message>,
-    /// How many messages were sent for appends and reads of the log.
+    /// Number of messages sent for appends and reads of the log.
     pub(crate) messages: u64,
-    /// How often a node's journal was synced.
+    /// Number of journal syncs.
     pub(crate) syncs: u64,
-    /// The node that sent a claim to the register last.
+    /// Node that last sent a claim to the register.
     pub(crate) claimant: Option<NodeId>,
     pub(crate) trace: Option<Trace>,
 }
@@ -119,24 +117,23 @@ impl Lab {
             claimant: None,
             trace: None,
         };
-        // The nodes find each other.
+        // Time for the nodes to find each other.
         lab.wait(Duration::from_millis(100));
         lab
     }
 
-    /// Creates a log with one shard.
     pub(crate) fn open_log(&mut self, config: LogConfig) -> LogEntry {
         self.create(LogConfig { shards: 1, ..config })
     }
 
-    /// Creates a log with one shard, no two of whose replicas share a node: neither with each other
-    /// nor with the register. Its shard is the last of four that overlap with the sequencing
-    /// replicas less and less; the others leave it again, before anything is in it.
+    /// Creates a log with one shard, so that no node has two roles. Of four shards at first, each
+    /// shares fewer nodes with the sequencing replicas; all but the last leave before the log has
+    /// records.
     pub(crate) fn open_apart(&mut self, config: LogConfig) -> LogEntry {
         self.open_with(config, &APART)
     }
 
-    /// The same with these shards. The last one has a replica on the last node.
+    /// [`Lab::open_apart`] with these shards. The last shard has a replica on the last node.
     pub(crate) fn open_with(&mut self, config: LogConfig, kept: &[ShardId]) -> LogEntry {
         let replicas = config.replicas as usize;
         let shards = kept.iter().map(|shard| shard.0 + 1).max().expect("there are shards");
@@ -147,9 +144,8 @@ impl Lab {
             self.wait(Duration::from_millis(100));
         }
         let last = *self.hosts.keys().last().expect("there are nodes");
-        // A shard that leaves is gone from the second view after that: one without a backup for a
-        // moment, and one with it again. That one waits the longer, the more views there were
-        // before it that did not last.
+        // A shard that leaves is gone after two more views: one without a backup for a moment, and
+        // one with it again. The more short-lived views came before, the longer the second waits.
         self.tell(NodeId(1), Event::Disconnected(Peer::Node(last)));
         self.wait(GROWN);
         let entry = self.look_up();
@@ -164,7 +160,6 @@ impl Lab {
         entry
     }
 
-    /// Creates a log.
     pub(crate) fn create(&mut self, config: LogConfig) -> LogEntry {
         let create = control::Message::Create { request: 0, name: "log".into(), config };
         self.say(OPERATOR, REGISTER, Endpoint::Register, LogId(0), create.into());
@@ -188,52 +183,51 @@ impl Lab {
         entry
     }
 
-    /// Starts a client.
     pub(crate) fn start(&mut self, client: u64, program: Program) {
         self.programs.insert(client, program);
     }
 
-    /// A client's application asks for something. What it is told carries `token`.
+    /// Passes a request of the application to a client. The answer carries `token`.
     pub(crate) fn ask(&mut self, client: u64, token: u64, ask: Ask) {
         let program = self.programs.get_mut(&client).expect("the client was started");
         let done = program.ask(self.now, token, ask);
         self.perform(client, done);
     }
 
-    /// A client appends a record. What it is told carries `token`.
+    /// Appends a record at a client. The answer carries `token`.
     pub(crate) fn append(&mut self, client: u64, token: u64, spec: AppendSpec) {
         let record = Record::new(&payload(client, token), 0);
         self.ask(client, token, Ask::Append(record, spec));
     }
 
-    /// When a client was told something in answer to `token`.
+    /// First answer with `token` that a client received.
     pub(crate) fn told(&self, client: u64, token: u64) -> Option<&Told> {
         self.told.iter().find(|told| (told.client, told.token) == (client, token))
     }
 
-    /// When the record that a client appended with `token` was handed over to a subscriber.
+    /// Time at which a subscriber received the record that a client appended with `token`.
     pub(crate) fn handed_over(&self, client: u64, token: u64) -> Option<Time> {
         let payload = payload(client, token);
         self.told.iter().find(|told| told.answer.hands_over(&payload).is_some()).map(|told| told.at)
     }
 
-    /// The position at which that was.
+    /// Position at which a subscriber received that record.
     pub(crate) fn position(&self, client: u64, token: u64) -> Option<Position> {
         let payload = payload(client, token);
         self.told.iter().find_map(|told| told.answer.hands_over(&payload))
     }
 
-    /// When a subscriber was told that what a position has is final.
+    /// Time at which a subscriber learned that the content of a position is final.
     pub(crate) fn confirmed(&self, position: Position) -> Option<Time> {
         self.told.iter().find(|told| told.answer.confirms(position)).map(|told| told.at)
     }
 
-    /// Whether records were taken back from a subscriber.
+    /// Whether predictions of a subscriber failed.
     pub(crate) fn took_back(&self) -> bool {
         self.told.iter().any(|told| told.answer.takes_back())
     }
 
-    /// A client says something to a role by hand.
+    /// Sends a client's message to a role by hand.
     pub(crate) fn say(&mut self, client: u64, node: NodeId, to: Endpoint, log: LogId, message: Message) {
         let (source, target) = (Party::Client(client), Party::Node(node));
         self.post(Flight { source, target, log, from: Endpoint::Client(client), to, message });
@@ -258,15 +252,14 @@ impl Lab {
         self.happenings.insert((Time(self.now.0 + after), self.sequence), what);
     }
 
-    /// Lets so much time pass.
+    /// Advances the time by `span`.
     pub(crate) fn wait(&mut self, span: Duration) {
         let end = self.now + span;
         self.run(end, |_| false);
         self.now = end;
     }
 
-    /// Lets time pass until something is true, but not longer than `most`. Says whether it became
-    /// true.
+    /// Advances the time until a condition holds, at most by `most`. Returns whether it holds.
     pub(crate) fn wait_until(&mut self, most: Duration, is_true: impl Fn(&Self) -> bool) -> bool {
         let end = self.now + most;
         self.run(end, &is_true);
@@ -310,7 +303,7 @@ impl Lab {
         }
     }
 
-    /// Something happened to a node, if it is there.
+    /// Passes an event to a node, if it runs.
     fn tell(&mut self, node: NodeId, event: Event) {
         if let Some(host) = self.hosts.get_mut(&node) {
             host.handle(self.now, VIA, event);
@@ -341,7 +334,7 @@ impl Lab {
         }
     }
 
-    /// Something happens to a client, if it is there.
+    /// Passes an event to a client, if it runs.
     fn program(&mut self, client: u64, what: Happened) {
         if let Some(program) = self.programs.get_mut(&client) {
             let done = program.happens(self.now, what);
@@ -360,7 +353,7 @@ impl Lab {
         }
     }
 
-    /// Does everything that takes no time: timers that are due, beginning to write, and sending.
+    /// Does everything that takes no time: due timers, starts of writes, sends.
     fn quiesce(&mut self) {
         loop {
             let mut sends: Vec<(NodeId, Outgoing)> = vec![];
@@ -375,7 +368,7 @@ impl Lab {
                 {
                     writes.push((*node, write));
                 }
-                // Work on files takes no time here.
+                // Syncs of files take no time here.
                 while let Some(work) = host.next_sync() {
                     let outcome = work.perform(&self.disks[node]);
                     host.handle(self.now, VIA, Event::FilesSynced(outcome));
@@ -428,8 +421,8 @@ impl Lab {
         self.post(Flight { source: Party::Node(node), target, log, from, to, message });
     }
 
-    /// The process of a node ends, and those that it was connected to notice; or it falls silent,
-    /// and nobody does.
+    /// Stops a node. If `is_noticed`, its process ends and connected parties notice; otherwise it
+    /// falls silent.
     pub(crate) fn stop_node(&mut self, node: NodeId, is_noticed: bool) {
         self.hosts.remove(&node);
         self.away.insert(node, is_noticed);
@@ -445,8 +438,8 @@ impl Lab {
         }
     }
 
-    /// The process of a client ends, and the nodes notice; or it falls silent, and they do not. Of
-    /// what it has on its way that is lost which `loses` says.
+    /// Stops a client. If `is_noticed`, its process ends and the nodes notice; otherwise it falls
+    /// silent. Its messages in flight are lost where `loses` says so.
     pub(crate) fn stop_client(&mut self, client: u64, is_noticed: bool, loses: impl Fn(&Flight) -> bool) {
         self.programs.remove(&client);
         let is_lost = |what: &Happening| matches!(what, Happening::Arrive(flight) if flight.source == Party::Client(client) && loses(flight));
@@ -456,7 +449,7 @@ impl Lab {
         }
     }
 
-    /// The process of a node that ended starts again, with what is on its disk.
+    /// Restarts a stopped node's process, with the contents of its disk.
     pub(crate) fn start_node(&mut self, node: NodeId) {
         self.away.remove(&node);
         self.writing.remove(&node);
@@ -469,13 +462,13 @@ impl Lab {
         self.log
     }
 
-    /// Below which position everything is final, as a node's replica of a shard knows.
+    /// Bound below which everything is final, as known to a node's shard replica.
     pub(crate) fn stable(&self, node: NodeId, shard: ShardId) -> Position {
         let replica = self.hosts.get(&node).and_then(|host| host.replica(self.log, shard));
         replica.map_or(Position::ZERO, |replica| replica.stable())
     }
 
-    /// How many bytes the records of a node's shards take.
+    /// Bytes of the record files of a node's shards.
     pub(crate) fn bytes_of_records(&self, node: NodeId) -> usize {
         let disk = &self.disks[&node];
         let files = disk.files().into_iter().filter(|file| file.contains("/seg-"));
@@ -483,7 +476,7 @@ impl Lab {
     }
 }
 
-/// How a node starts, which has had so many incarnations.
+/// Configuration of a node's process with this incarnation number.
 fn config(node: u32, incarnation: u64) -> HostConfig {
     let limits = Limits { orphan_check_after: Duration::from_secs(1), ..Limits::default() };
     let seed = u64::from(node) + 1000 * (incarnation - 1);
@@ -500,7 +493,6 @@ fn config(node: u32, incarnation: u64) -> HostConfig {
     }
 }
 
-/// The payload of a client's append.
 fn payload(client: u64, token: u64) -> Vec<u8> {
     format!("{token} of {client}").into_bytes()
 }

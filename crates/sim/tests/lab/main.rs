@@ -1,4 +1,5 @@
-//! A cluster whose every message takes one unit of time, and nothing else takes any.
+//! Measurements in a cluster where each message and each sync takes a fixed time, and everything
+//! else none.
 
 mod append;
 mod costs;

@@ -16,7 +16,7 @@ const PICTURE: &str = "../../docs/pictures/when.svg";
 const LEFT: u64 = 92;
 /// Pixels for each message delay.
 const DELAY: u64 = 68;
-/// Message delays on the axis.
+/// Number of message delays on the axis.
 const DELAYS: u64 = 9;
 /// Top of the first row, in pixels.
 const TOP: u64 = 70;

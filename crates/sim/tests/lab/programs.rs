@@ -81,7 +81,7 @@ pub(crate) struct Done {
 }
 
 impl Program {
-    /// `random` distinguishes clients.
+    /// A program that appends. `random` distinguishes clients.
     pub(crate) fn appender(entry: &LogEntry, random: u64) -> Self {
         let config = LogClientConfig { control: REGISTER, random, resume: None, options: Options::default() };
         Self::Appender(Box::new(LogClient::new(config, entry.clone())))

@@ -63,7 +63,7 @@ fn clients_that_died_before_they_named_their_records_take_no_room() {
         assert!(bytes < left_behind / 5, "node {node} still has {bytes} bytes");
     }
 
-    // Every sequencing replica rejects a name delayed since then.
+    // Every sequencing replica rejects a name that arrives this late.
     lab.received.clear();
     for member in &view.sequencers {
         let entries = vec![seriatim_protocol::parts::Content::Put { shard: ShardId(0), bytes: 0 }];

@@ -9,7 +9,7 @@ const SYNC: u64 = 1_000;
 /// A wait of this many nanoseconds is for a timer.
 const TIMER: u64 = 100_000;
 
-/// Durations in nanoseconds.
+/// Durations of a message delay and of a sync, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub(crate) delay: u64,
@@ -20,7 +20,7 @@ impl Pace {
     /// A delay takes 1 ns, a sync 1000 ns, and every timer more: the digits of a duration count the
     /// waits for each.
     pub(crate) const COUNTED: Self = Self { delay: 1, sync: SYNC };
-    /// Without syncs.
+    /// A pace at which syncs take no time.
     pub(crate) const DELAYS: Self = Self { delay: 1, sync: 0 };
 }
 
@@ -29,7 +29,7 @@ impl Pace {
 pub(crate) struct Spent(u64);
 
 impl Spent {
-    /// A longer duration exceeds a rejected client's first pause.
+    /// First pause of a rejected client: a shorter duration contains no such pause.
     pub(crate) const RETRY: Self = Self(30 * TIMER);
 
     /// The message delays of a span that contains nothing else.

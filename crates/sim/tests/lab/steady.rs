@@ -1,4 +1,5 @@
-//! Shards with quotas under a steady load: few positions stay empty, and records are early.
+//! Shards with quotas under a steady load: few positions stay empty, and predictions deliver
+//! records early.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,7 +41,7 @@ impl Numbers {
         self.0 >> 11
     }
 
-    /// A span between independent events.
+    /// Random span between independent events.
     fn span(&mut self, mean: Duration) -> Duration {
         let uniform = (self.next() as f64 + 1.0) / (1_u64 << 53) as f64;
         mean.mul_f64(-uniform.ln())

@@ -1,8 +1,6 @@
-//! The tables of `docs/protocols.md` with what is measured, written anew and compared with what
-//! stands there.
+//! Tables of measured values in `docs/protocols.md`: measured again and compared with the page.
 //!
-//! `SERIATIM_TABLE=write cargo test -p seriatim-sim --test lab` writes what is measured into the
-//! page.
+//! `SERIATIM_TABLE=write cargo test -p seriatim-sim --test lab` writes the values into the page.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -49,7 +47,7 @@ fn round_trips(spent: Spent) -> String {
     }
 }
 
-/// Puts a table or a trace between the marks with its name, and demands that it stood there.
+/// Compares a table or a trace with the text between the marks of its name, or writes it there.
 pub(crate) fn replace(page: &str, how: &str, name: &str, table: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
     let page = std::fs::read_to_string(&path).expect("the page is there");
@@ -118,8 +116,7 @@ fn cost_table() -> String {
     table("", rows)
 }
 
-/// The effects of each victim's crash in logs of each order, if its process dies and if it falls
-/// silent.
+/// Effects of each victim's crash for each order, if its process dies and if it falls silent.
 type Measured = Vec<(Victim, Vec<Option<(Recovery, Recovery)>>)>;
 
 fn crash_tables() -> String {
@@ -194,7 +191,7 @@ fn within(died: impl ToString, silent: impl ToString) -> String {
     either(died.to_string(), silent.to_string())
 }
 
-/// The value if a process dies, and the one if it falls silent.
+/// Value if a process dies, followed by the value if it falls silent, unless equal.
 fn either(died: String, silent: String) -> String {
     if died == silent { died } else { format!("{died}; {silent}") }
 }

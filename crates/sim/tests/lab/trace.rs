@@ -42,7 +42,7 @@ pub(crate) struct Trace {
     log: LogId,
     view: ViewNumber,
     began: Time,
-    /// In the order in which a line names them.
+    /// Parties in the order in which a line of the trace names them.
     parties: Vec<(Party, &'static str)>,
     names: Names,
     /// The lengths of shard files, in bytes.
@@ -152,7 +152,7 @@ impl Trace {
         }
     }
 
-    /// Whether the party has a line of this name.
+    /// Whether the trace has a line of this name from the party.
     pub(crate) fn has(&self, party: &str, name: &str) -> bool {
         let is_from = |line: &Line| line.from.iter().any(|index| self.parties[*index].1 == party);
         self.lines.iter().any(|line| line.name == name && is_from(line))

@@ -1,4 +1,4 @@
-//! Messages in a few words.
+//! Short descriptions of messages, for traces.
 
 use std::collections::BTreeMap;
 
@@ -208,7 +208,7 @@ impl Names {
     }
 }
 
-/// Positions from one on: `100` or `100-102`.
+/// Range of positions: `100` or `100-102`.
 fn span(first: Position, count: u64) -> String {
     if count == 1 { first.to_string() } else { format!("{first}-{}", first.0 + count.saturating_sub(1)) }
 }

@@ -11,7 +11,7 @@ use std::thread::LocalKey;
 use seriatim_model::{Effect, Input, Machine, Time};
 use seriatim_protocol::Message;
 
-/// Equality and hash by the digest.
+/// Implements equality and hash by the digest.
 macro_rules! by_digest {
     ($($of:ty),+) => {$(
         impl PartialEq for $of {
@@ -56,7 +56,7 @@ impl<P: Debug> Debug for Sent<P> {
 }
 
 pub(crate) fn digest(text: &str) -> u64 {
-    // Its keys are fixed, unlike those of a map's hasher.
+    // This hasher's keys are fixed, unlike those of a map's hasher.
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     hasher.finish()

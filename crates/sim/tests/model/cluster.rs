@@ -27,30 +27,30 @@ const FIRST: NodeId = NodeId(1);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cluster {
-    /// Sequencing replicas, and the fewest that make a view.
+    /// Number of sequencing replicas, and the fewest that make a view.
     pub(crate) sequencers: u32,
     pub(crate) least: u32,
-    /// Replicas of the shard.
+    /// Number of the shard's replicas.
     pub(crate) replicas: u32,
-    /// Clients that append one record each.
+    /// Number of clients that append one record each.
     pub(crate) records: u64,
     /// Whether an append may begin after another was acknowledged, or all begin first.
     pub(crate) staggered: bool,
-    /// Questions for the tail.
+    /// Number of questions for the tail.
     pub(crate) tails: u64,
     pub(crate) controllers: u32,
-    /// Claims after the first view.
+    /// Number of claims after the first view.
     pub(crate) claims: u64,
     /// Whether a controller abandons an unanswered attempt and claims again.
     pub(crate) gives_up: bool,
-    /// Sequencing replicas that lose their memory.
+    /// Number of sequencing replicas that lose their memory.
     pub(crate) crashes: u8,
     pub(crate) mutation: Option<Mutation>,
 }
 
 #[derive(Clone, PartialEq, Hash)]
 pub(crate) struct State {
-    /// In the order of their places.
+    /// Machines in the order of their places.
     pub(crate) machines: Vec<Arc<Placed>>,
     /// Sent packets that can still have an effect, by digest.
     pub(crate) network: Vec<Arc<Packet>>,
@@ -166,7 +166,8 @@ impl Model for Cluster {
             Action::Alarm(index) => state.alarm(index),
             Action::Gathered(index) => {
                 let sent = state.network.len();
-                // Without enough answers, the time may as well pass with the next one.
+                // Without enough answers the wait has no effect: it may as well end after the next
+                // answer.
                 if !state.gathered(index) || state.network.len() == sent {
                     return None;
                 }
@@ -207,7 +208,7 @@ impl Cluster {
         (1..=self.sequencers.max(self.replicas).max(self.controllers)).map(NodeId)
     }
 
-    /// The first view is formed like any other.
+    /// State after the first view, which is formed like any other.
     pub(crate) fn formed(&self) -> State {
         let member = |node| Member { node, incarnation: Incarnation(1) };
         let mut machines = vec![self.register()];
@@ -359,7 +360,7 @@ impl State {
         self.next_controller = next.filter(|next| matches!(next, Place::Controller(_)));
     }
 
-    /// Returns whether anything changed.
+    /// Ends a controller's wait for more answers. Returns whether anything changed.
     pub(crate) fn gathered(&mut self, index: usize) -> bool {
         let at = self.machines[index].clock + limits::ATTEMPT_FOR / 2;
         self.tell(index, &Told::Late(at))

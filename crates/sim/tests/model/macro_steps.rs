@@ -144,7 +144,7 @@ impl Model for MacroSteps {
     }
 }
 
-/// Replicas to recover from, each after any of the batches reached the shard.
+/// Possible recoveries: from each replica, after any of the batches reached the shard.
 fn recoveries(state: &State, view: &View, controller: usize, actions: &mut Vec<MacroStep>) {
     let binds = state.network.iter().filter(|packet| {
         packet.part() == Part::Data(view.number)
@@ -169,7 +169,8 @@ fn recoveries(state: &State, view: &View, controller: usize, actions: &mut Vec<M
 }
 
 impl MacroSteps {
-    /// Clients that begin together are alike: the first leader hears the first client first.
+    /// Whether the packet may be delivered next. Clients that begin together are alike: the first
+    /// leader hears the first client first.
     fn may_be_next(&self, state: &State, view: &View, packet: &Packet) -> bool {
         let is_first_view = view.number == ViewNumber(1) && !self.0.staggered;
         if !is_first_view || packet.to != Place::Sequencer(view.leader) {
@@ -422,7 +423,7 @@ fn is_deaf(placed: &Placed, packet: &Arc<Packet>) -> bool {
     outcome.placed.digest == placed.digest && outcome.sends.is_empty() && !outcome.panicked
 }
 
-/// Whether it was asked to prepare for the claimed view.
+/// Whether the machine was asked to prepare for the claimed view.
 fn is_staged(state: &State, place: Place, claimed: ViewNumber) -> bool {
     state.network.iter().any(|packet| packet.to == place && packet.part() == Part::Stage(claimed))
 }
@@ -432,7 +433,7 @@ fn take(state: &mut State, wanted: impl Fn(&Packet) -> bool) -> Option<Arc<Packe
     Some(state.network.remove(index))
 }
 
-/// Returns whether anything changed.
+/// Delivers a packet. Returns whether anything changed.
 fn deliver(state: &mut State, packet: Arc<Packet>) -> bool {
     state.index(packet.to).is_some_and(|index| state.tell(index, &Told::Packet(packet)))
 }

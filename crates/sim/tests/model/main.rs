@@ -96,7 +96,8 @@ const REFUTED: [(Mutation, &str, Cluster); 17] = [
     (Mutation::FlushReversed, rules::REAL_TIME, Cluster { staggered: true, ..TWO_RECORDS }),
 ];
 
-/// Defects of clients that note answers without effect, and of a shard with two replicas.
+/// Defects that macro steps do not show: of clients that note answers without effect, and of a
+/// shard with two replicas.
 const NEEDS_SMALL_STEPS: [Mutation; 3] =
     [Mutation::MixedViews, Mutation::TailFromLeader, Mutation::BackupsSkipped];
 
@@ -113,14 +114,14 @@ const SHORT_MACRO_STEPS: [(&str, Cluster); 4] = [
     ("two records and two attempts that race, in macro_steps", Cluster { records: 2, ..RACE }),
 ];
 
-/// Explored to the end by `cargo xtask soak`.
+/// Models that `cargo xtask soak` explores to the end.
 const LONG_MACRO_STEPS: [(&str, Cluster); 2] = [
     ("the full model, in macro_steps", FULL),
     ("the full model with one record after the other, in macro_steps", Cluster { staggered: true, ..FULL }),
 ];
 
 const COMPARED: [(&str, Cluster); 2] = [("one view change", SMALL), ("one view change and a crash", CRASH)];
-/// For `cargo xtask soak`.
+/// Further comparisons, for `cargo xtask soak`.
 const COMPARED_LONG: [(&str, Cluster); 4] = [
     ("two of three sequencing replicas", Cluster { least: 2, ..THREE }),
     ("two records", TWO_RECORDS),
@@ -130,7 +131,7 @@ const COMPARED_LONG: [(&str, Cluster); 4] = [
 
 const LINE: usize = 400;
 
-/// Longer than any model that ends.
+/// A time limit longer than any model that ends.
 const ENOUGH: Duration = Duration::from_secs(24 * 3600);
 
 /// Explores states for at most `most`. Fails if a property does not hold.
@@ -186,7 +187,7 @@ fn every_macro_step_is_sound() {
     }
 }
 
-/// With `SERIATIM_MODEL_MINUTES`: macro steps to their end, others for that time.
+/// Runs only with `SERIATIM_MODEL_MINUTES`: macro steps to their end, other models for that time.
 #[test]
 fn every_state_of_larger_models_is_sound() {
     let Ok(minutes) = std::env::var("SERIATIM_MODEL_MINUTES") else { return };
@@ -212,7 +213,7 @@ fn every_defect_is_refuted() {
     }
 }
 
-/// By any property: a defect may break the assumptions of macro steps.
+/// Any property may fail: a defect may break the assumptions of macro steps.
 #[test]
 fn every_defect_is_refuted_by_macro_steps() {
     for (mutation, _, cluster) in REFUTED {

@@ -18,14 +18,13 @@ pub(crate) enum Part {
     Data(ViewNumber),
     Answer,
     Stage(ViewNumber),
-    /// Registration of a view.
     Registered(ViewNumber),
     /// Any other question under a claim.
     Attempt(ViewNumber),
 }
 
 impl Packet {
-    /// `None` if the message changes no state and no promise.
+    /// The packet of a message. `None` if the message changes no state and no promise.
     ///
     /// This omits messages that only make things happen sooner, or again: the model's actions wake
     /// controllers and inform clients of views, and a preempted attempt may stop at any time.
@@ -51,7 +50,7 @@ impl Packet {
             _ => false,
         };
         if let Message::Shard(Shard::Bound { stable, .. }) = &mut message {
-            // It only spares the leader a repetition.
+            // The bound only spares the leader a repetition.
             *stable = Position::ZERO;
         }
         matters.then(|| Self::by(from, to, message))
@@ -84,7 +83,7 @@ impl Packet {
         matches!(self.message, Message::Control(control::Message::Seal { .. }))
     }
 
-    /// Another answer to the same question would only replace the first.
+    /// Whether the message is a question. A second answer would only replace the first.
     pub(crate) fn is_question(&self) -> bool {
         matches!(self.message, Message::Sequencing(sequencing::Message::CheckTail { .. }))
     }
@@ -115,7 +114,7 @@ impl Packet {
                 _ => false,
             },
             (Message::Shard(message), Role::Shard(replica, store)) => match message {
-                // It is answered; its stable bound is repeated.
+                // The shard has answered this batch, and knows its stable bound.
                 Shard::Bind { view, batch, backups, stable, .. }
                     if backups.is_empty() && store.holds(*view, *batch) && *stable <= replica.stable() =>
                 {

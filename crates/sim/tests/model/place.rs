@@ -30,7 +30,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// In a log with one shard.
+    /// The place of an address, in a log with one shard.
     pub(crate) fn of(address: Address) -> Option<Self> {
         match address {
             Address::Node(_, Endpoint::Register) => Some(Self::Register),
@@ -106,9 +106,9 @@ impl Store {
 pub(crate) struct Placed {
     pub(crate) place: Place,
     pub(crate) role: Role,
-    /// Moves only for controllers.
+    /// The machine's clock, which moves only for controllers.
     pub(crate) clock: Time,
-    /// Whether a controller rests until a time, or has nothing to do.
+    /// Whether a controller rests until a time, and whether it has nothing to do.
     pub(crate) rests: bool,
     pub(crate) idles: bool,
     /// Digest of everything that decides the machine's behaviour.
@@ -144,7 +144,6 @@ pub(crate) struct Outcome {
     pub(crate) placed: Arc<Placed>,
     pub(crate) sends: Vec<Arc<Packet>>,
     pub(crate) replies: Vec<Reply>,
-    /// An assertion failed.
     pub(crate) panicked: bool,
 }
 
@@ -262,7 +261,7 @@ fn without_slots(text: &str) -> String {
     };
     let Some((before, after)) = text.split_once("first_slot: ") else { return text.to_owned() };
     let (first, digits) = number(after);
-    // The slots already name their sessions.
+    // Omits the map by session: the slots already name their sessions.
     let Some((slots, after)) = after[digits..].split_once("by_session: {") else { return text.to_owned() };
     let mut parts = after.split_once('}').map_or("", |(_, after)| after).split("next_slot: ");
     let mut out = format!("{before}{slots}{}", parts.next().unwrap_or_default());

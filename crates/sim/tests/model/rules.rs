@@ -67,13 +67,13 @@ const EMPTY: u16 = 256;
 pub(crate) const HEARD: u16 = 512;
 pub(crate) const KEPT: u16 = 1024;
 
-/// Above all other claims.
+/// A claim above all others, for trial view changes.
 const PROBE: ViewNumber = ViewNumber(1_000_000);
 
 /// Knowledge of an observer that sees everything.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Ghost {
-    /// Records acknowledged before a client began.
+    /// Records acknowledged before each client began.
     began: BTreeMap<u64, BTreeSet<RecordId>>,
     acknowledged: BTreeSet<RecordId>,
     done: BTreeSet<u64>,
@@ -110,7 +110,7 @@ impl Ghost {
         self.done.insert(client);
     }
 
-    /// Every member of a view acknowledged a record; its client may not know.
+    /// Notes that every member of a view acknowledged a record; its client may not know.
     pub(crate) fn acknowledge(&mut self, id: RecordId) {
         self.acknowledged.insert(id);
     }
@@ -208,10 +208,10 @@ impl Prospect {
     }
 }
 
-/// Promises in that state: acknowledged records, and final ones.
+/// Promises that a view change must keep: acknowledged records, and final ones.
 pub(crate) type Promises = (BTreeSet<RecordId>, Vec<Option<RecordId>>);
 
-/// With the promises.
+/// All prospects of a state, and its promises.
 pub(crate) fn prospects(state: &State) -> (Vec<Prospect>, Promises) {
     let entry = state.entry();
     let ghost = &state.ghost;

@@ -67,7 +67,7 @@ impl<D: Disk> BoundedDisk<D> {
         };
         let written = write();
         if written.is_err() {
-            // Part of it may have been written.
+            // A failed write may have written some bytes, so take the file's true length.
             let len = self.below.len(name).unwrap_or(before);
             self.files().set(name, len);
         }

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::{Disk, children, is_within, renamed};
 
-/// Unit that a crash keeps or loses, in bytes.
+/// Length of a sector, in bytes. A crash keeps or loses whole sectors.
 const SECTOR_BYTES: u64 = 512;
 
 /// A deterministic disk in memory. Clones share one disk; [`MemoryDisk::fork`] copies it.
@@ -91,12 +91,13 @@ impl MemoryDisk {
         });
     }
 
-    /// The next `count` syncs fail, and the writes before them never become durable.
+    /// The next `count` syncs fail. The writes that they should make durable are lost in the next
+    /// crash.
     pub fn fail_syncs(&self, count: u64) {
         self.lock().failing_syncs = count;
     }
 
-    /// The next `count` writes fail, not for lack of room.
+    /// The next `count` writes fail, with an error other than [`io::ErrorKind::StorageFull`].
     pub fn fail_writes(&self, count: u64) {
         self.lock().failing_writes = count;
     }
@@ -282,7 +283,7 @@ impl Change {
         }
     }
 
-    /// The parts that a crash keeps or loses separately.
+    /// Splits a write at sector boundaries: a crash keeps or loses each part separately.
     fn sectors(self) -> Vec<Self> {
         let Self::Write(mut offset, mut data) = self else { return vec![self] };
         let mut parts = Vec::new();
@@ -390,7 +391,8 @@ impl Disk for MemoryDisk {
     }
 }
 
-/// Steele, Lea, Flood: "Fast splittable pseudorandom number generators" (OOPSLA '14).
+/// Random numbers by Steele, Lea, Flood: "Fast splittable pseudorandom number generators" (OOPSLA
+/// '14).
 #[derive(Debug)]
 struct SplitMix(u64);
 

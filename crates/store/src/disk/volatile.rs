@@ -11,7 +11,7 @@ use super::{BytesBehind, Disk, children, is_within, renamed};
 
 const PAGE_BYTES: u64 = 4096;
 
-/// A test aid: unsynced writes live in this value.
+/// A test aid. Keeps unsynced writes in memory, and passes them to the disk `below` at a sync.
 #[derive(Debug)]
 pub struct VolatileDisk<D> {
     below: D,
@@ -21,7 +21,7 @@ pub struct VolatileDisk<D> {
 #[derive(Debug)]
 struct Overlay {
     len: u64,
-    /// Valid length of the file below, in bytes.
+    /// Length of the file below that is still valid, in bytes: a truncation lowers it at once.
     below_len: u64,
     pages: BTreeMap<u64, Vec<u8>>,
 }
@@ -37,7 +37,6 @@ impl<D: Disk> VolatileDisk<D> {
         self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file's overlay, created if needed.
     fn overlay<'a>(
         &self,
         unsynced: &'a mut BTreeMap<String, Overlay>,
@@ -52,7 +51,6 @@ impl<D: Disk> VolatileDisk<D> {
 }
 
 impl Overlay {
-    /// One page as reads see it.
     fn page(&self, below: &dyn Disk, name: &str, number: u64) -> io::Result<Vec<u8>> {
         if let Some(page) = self.pages.get(&number) {
             return Ok(page.clone());

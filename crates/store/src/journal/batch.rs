@@ -24,7 +24,8 @@ use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, wire_enum, wire_st
 use super::{Lsn, RoleKey};
 use crate::format::{Magic, u32_at, u64_at};
 
-/// The block of files before version 4, whose headers name none. All other blocks are multiples.
+/// Block length in files before version 4, whose headers state none, in bytes. All other block
+/// lengths are multiples of it.
 pub(super) const LEAST_BLOCK_BYTES: u64 = 512;
 
 pub(super) const FILE_MAGIC: Magic = *b"SERIAJNL";
@@ -35,7 +36,8 @@ const BATCH_MAGIC: u32 = u32::from_le_bytes(*b"SJBT");
 
 const BATCH_HEADER_BYTES: usize = 40;
 
-/// Most bytes of both headers of an entry alone in its batch.
+/// Most bytes of framing for an entry that is alone in its batch: the batch's header and the
+/// entry's own.
 pub(super) const MOST_FRAMING_BYTES: u64 = 128;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +47,7 @@ pub(super) struct FileIdentity {
     /// Number of this use, one higher than the previous file's.
     pub(super) sequence: u64,
     pub(super) first: u64,
-    /// The mark of batches; 0 before version 3.
+    /// The mark that each batch of this use repeats; 0 before version 3.
     pub(super) salt: u64,
     /// Alignment of batches, in bytes; 0 before version 4.
     pub(super) block: u64,
@@ -91,7 +93,7 @@ wire_enum! {
 }
 
 impl Entry {
-    /// Encodes an [`Entry::Ordinary`] from `chunks` of `len` bytes in all, without joining them.
+    /// Encodes an [`Entry::Ordinary`] from `chunks` of `len` bytes, without joining them.
     pub(super) fn encode_ordinary(key: RoleKey, len: usize, chunks: &[Bytes], out: &mut Encoder) {
         TAG_ORDINARY.encode(out);
         key.encode(out);
@@ -202,7 +204,6 @@ impl BatchHeader {
         })
     }
 
-    /// Length on disk, in bytes.
     pub(super) fn padded_bytes(&self, block: u64) -> u64 {
         padded(self.body_len as usize, block)
     }

@@ -19,7 +19,8 @@ pub(super) fn file_name(number: u32) -> String {
 pub(super) struct LiveFile {
     pub(super) number: u32,
     pub(super) sequence: u64,
-    /// `None` in versions without salts.
+    /// The mark of the file's batches. `None` in versions without salts, where the sequence number
+    /// is the mark.
     pub(super) salt: Option<u64>,
     /// Alignment of its batches, in bytes.
     pub(super) block: u64,
@@ -33,7 +34,8 @@ impl LiveFile {
         self.salt.unwrap_or(self.sequence)
     }
 
-    /// The mark of the next batch. `None` if the file takes no more: its block or version differs.
+    /// The mark for the next batch. `None` if the file takes no more: its block length or version
+    /// is not the present one.
     fn takes_batches(&self, block: u64) -> Option<u64> {
         self.salt.filter(|_| self.is_newest && self.block == block)
     }
@@ -42,7 +44,7 @@ impl LiveFile {
 #[derive(Clone, Debug)]
 pub(super) struct SpareFile {
     pub(super) number: u32,
-    /// How to write its zeros. `None` if it has its full length.
+    /// The preparation that still writes the file's zeros. `None` if the file has its full length.
     pub(super) preparation: Option<Preparation>,
 }
 
@@ -53,7 +55,8 @@ pub(super) struct Files {
     pub(super) file_bytes: u64,
     /// Alignment in new files, in bytes.
     pub(super) block: u64,
-    /// By sequence number, without gaps. The last takes the next batch.
+    /// Files with entries that recovery needs, by sequence number without gaps. The last takes the
+    /// next batch.
     pub(super) live: VecDeque<LiveFile>,
     pub(super) spare: Vec<SpareFile>,
     pub(super) doomed: Vec<u32>,
@@ -106,8 +109,8 @@ impl Files {
         (!steps.is_empty()).then_some(JournalWrite { steps, next_file: None })
     }
 
-    /// Zeros written when a batch needs them would delay all writers: preparation starts early and
-    /// proceeds as this file fills.
+    /// The preparation of the next file. It starts early and proceeds as the current file fills,
+    /// because a batch that waits for zeros delays all writers.
     fn next_file(&mut self) -> Option<Preparation> {
         if self.spare.is_empty() && self.end > self.file_bytes / PREPARED_FROM {
             let file = self.new_file();
@@ -126,7 +129,7 @@ impl Files {
         self.spare.iter().filter(|file| file.preparation.is_none()).count()
     }
 
-    /// Keeps `most` of the ready files; the next write deletes the others.
+    /// Keeps at most `most` files that are ready for reuse; the next write deletes the others.
     pub(super) fn keep_spares(&mut self, most: usize) {
         let mut ready = 0;
         let doomed = &mut self.doomed;
@@ -185,7 +188,8 @@ impl Files {
         Some(Step::Write { name, offset: self.end, chunks })
     }
 
-    /// Recycles up to `spares` of the freed files.
+    /// Frees files with entries before `start` only. Adds them to the spare files while these are
+    /// fewer than `spares`; the next write deletes the others.
     pub(super) fn release_below(&mut self, start: Lsn, spares: usize) {
         while self.live.get(1).is_some_and(|second| second.first <= start) {
             let file = self.live.pop_front().expect("there are two");

@@ -4,7 +4,7 @@
 //! numbers must have no gap either:
 //!
 //! - The last batch may be torn: then no higher entry number follows it in any file, because one
-//!   batch was on its way at a time. It is cut off.
+//!   batch was on its way at a time. Recovery cuts it off.
 //! - The last file must not note that another one follows.
 //! - Any other missing entry is damage, unless a checkpoint replaces it.
 //!
@@ -15,10 +15,9 @@
 //! - Zeros overwrite the start of the cut-off bytes. Otherwise their header could match remains of
 //!   their body when a later batch at that place is torn.
 //!
-//! Bytes behind the last batch may come from a client: they remain from an earlier use or a torn
-//! batch. Recovery accepts none without the salt of the file's use. Remains in a file whose header
-//! never became durable are harmless too: the next use has another salt, if with the same sequence
-//! number.
+//! Bytes behind the last batch may come from a client. Recovery accepts none without the salt of
+//! the file's use. Remains in a file whose header never became durable are harmless too: the next
+//! use may repeat the sequence number, but has another salt.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +38,7 @@ const MOST_BLOCK_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 struct Snapshot {
     key: RoleKey,
-    /// Covers the role's entries before this one.
+    /// The snapshot replaces the role's entries before this one.
     at: Lsn,
     pieces: Vec<Bytes>,
 }
@@ -51,7 +50,7 @@ pub(super) struct Found {
     pub(super) recovered: Recovered,
 }
 
-/// Reads the journal, and makes the accepted entries and the cut durable.
+/// Reads the journal. Makes the accepted entries, and the cut-off of a torn batch, durable.
 pub(super) fn recover(
     disk: &dyn Disk,
     identity: JournalIdentity,
@@ -150,16 +149,15 @@ fn clear_header(disk: &dyn Disk, name: &str, offset: u64) -> Result<(), OpenErro
 
 #[derive(Debug)]
 struct Contents {
-    /// Number of the next entry.
     next: Lsn,
     entries: Vec<(Lsn, RoleKey, Bytes)>,
-    /// The checkpoint without an end marker yet.
+    /// Start and snapshots of a checkpoint whose end marker was not read yet.
     building: (Lsn, Vec<Snapshot>),
     complete: Option<(Lsn, Vec<Snapshot>)>,
     missing: Vec<Missing>,
     /// The last file's name and bytes, and the start of its last valid batch.
     last: Option<(String, Bytes, u64)>,
-    /// End of its valid batches.
+    /// End of the last file's valid batches, in bytes.
     end: u64,
 }
 
@@ -266,7 +264,8 @@ impl Contents {
         self.entries.retain(|(lsn, key, _)| lsn >= held.get(key).unwrap_or(&start));
     }
 
-    /// The first entry that counts. Fails if a later entry is missing.
+    /// Returns the first entry that no checkpoint replaces. Fails if an entry from there on is
+    /// missing.
     fn check_complete(&self, files: &Files) -> Result<Lsn, OpenError> {
         let start = self.complete.as_ref().map_or(Lsn(1), |(start, _)| *start);
         if let Some(file) = files.live.front().filter(|file| file.first > start) {
@@ -303,7 +302,8 @@ impl Contents {
     }
 }
 
-/// Whether this use of the file has a later batch after `offset`.
+/// Whether this use of the file has, after `offset`, a batch whose entries are numbered above
+/// `next`.
 fn has_later_batch(bytes: &Bytes, offset: u64, file: LiveFile, next: Lsn) -> bool {
     let blocks = bytes.get(offset as usize..).unwrap_or_default().chunks(file.block as usize);
     let mut headers = blocks.skip(1).filter_map(BatchHeader::decode);

@@ -12,13 +12,15 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 pub struct Secret(u128);
 
 impl Secret {
-    /// `drawn` must be hard to guess: a server uses a cryptographic generator.
+    /// A secret from random bits. They must be hard to guess: a server uses a cryptographic
+    /// generator.
     #[must_use]
     pub fn new(drawn: u128) -> Self {
         Self(drawn)
     }
 
-    /// The salt of a file's use. Only compared with written salts, so any derivation will do.
+    /// The salt for one use of a file. Later openings read it from the file and never derive it
+    /// again, so any derivation will do.
     pub(super) fn salt(self, sequence: u64) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.0, sequence).hash(&mut hasher);

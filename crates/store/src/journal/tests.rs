@@ -64,7 +64,7 @@ fn bytes_of(recovered: &Recovered) -> Vec<Vec<u8>> {
     recovered.entries.iter().map(|(_, bytes)| bytes.to_vec()).collect()
 }
 
-/// The last file, and its last batch's start and end.
+/// Name of the last file, and start and end of its last batch of `len` bytes.
 fn last_batch(journal: &Journal, len: u64) -> (String, u64, u64) {
     let name = files::file_name(journal.files.live.back().unwrap().number);
     (name, journal.files.end - len, journal.files.end)
@@ -243,7 +243,7 @@ fn a_torn_last_batch_is_cut_off_at_every_byte_and_stays_gone() {
     store(&mut journal, &disk, &[7; 1200]);
     let (name, start, _) = last_batch(&journal, BLOCK_BYTES);
     let (old, new) = (before.content(&name).unwrap(), disk.content(&name).unwrap());
-    // The padding is zeros like the prewritten file.
+    // The batch tears at each byte before its padding, which is zeros like the prewritten file.
     for cut in start..start + 1236 {
         let torn = before.fork();
         let mut content = old.clone();
@@ -287,7 +287,7 @@ fn a_sector_that_the_power_failed_under_takes_nothing_durable_with_it() {
     let durable = disk.fork();
     store(&mut journal, &disk, &[5; 300]);
     let (name, start, end) = last_batch(&journal, BLOCK_BYTES);
-    // The largest sectors being written become garbage.
+    // Sectors of the largest size become garbage where the batch was written.
     let first = start - start % 4096;
     let garbage = vec![0xa5; (end.next_multiple_of(4096) - first) as usize];
     durable.write_at(&name, first, &[garbage.into()]).unwrap();
@@ -499,11 +499,12 @@ struct Soak {
     disk: MemoryDisk,
     random: u64,
     journal: Journal,
-    /// In order, since the last complete or possibly complete checkpoint.
+    /// Entries since the last checkpoint that is or may be complete, in order.
     entries: Vec<Vec<u8>>,
-    /// Number of entries that a certain or possible checkpoint covers, and its end marker.
+    /// Checkpoints that are or may be complete: number of covered entries, and end marker.
     checkpoints: Vec<(usize, Lsn)>,
-    /// The checkpoint in progress, the entries that it covers, and its other pieces.
+    /// The checkpoint in progress, the number of entries that it covers, and its pieces not added
+    /// yet.
     under_way: Option<(CheckpointId, Option<usize>, Vec<Bytes>)>,
     first: u64,
 }
@@ -554,7 +555,7 @@ impl Soak {
         bytes.extend_from_slice(&self.disk.read_at(name, offset, 1500).unwrap());
     }
 
-    /// A snapshot is the number of entries that it covers.
+    /// Continues a checkpoint. A snapshot's content is the number of covered entries.
     fn checkpoint_goes_on(&mut self) {
         match self.under_way.take() {
             None => {
@@ -727,7 +728,7 @@ fn a_journal_that_is_gone_is_told_from_one_that_never_was() {
     store(&mut journal, &disk, b"a");
     Journal::note_begun(&disk).unwrap();
     assert!(!Journal::is_missing(&disk).unwrap());
-    // Prepared but unused.
+    // A prepared but unused file does not count.
     disk.put("journal/0002", vec![0; 8192]);
     disk.delete("journal/0001").unwrap();
     assert!(Journal::is_missing(&disk).unwrap());

@@ -20,13 +20,13 @@ pub struct JournalWrite {
     pub(super) next_file: Option<Preparation>,
 }
 
-/// Performed in order.
+/// One step of a write. Steps are performed in order.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Delete {
         name: String,
     },
-    /// Creates a file of zeros.
+    /// Creates a file of zeros, or completes a file that was partly prepared.
     Prewrite(Preparation),
     Write {
         name: String,
@@ -44,7 +44,7 @@ pub enum WriteFailure {
     /// There was no room. The caller may perform the same write again.
     #[error("no room for {file}: {source}")]
     Full {
-        /// The file's name on its disk.
+        /// The file's name.
         file: String,
         /// The disk's error.
         source: io::Error,
@@ -52,7 +52,7 @@ pub enum WriteFailure {
     /// The disk failed. The journal must not be used again.
     #[error("{file}: {source}{}", write_advice(source))]
     Failed {
-        /// The file's name on its disk.
+        /// The file's name.
         file: String,
         /// The disk's error.
         source: io::Error,
@@ -74,40 +74,43 @@ impl JournalWrite {
         self.steps.iter().map(Step::bytes).sum()
     }
 
-    /// The preparation of the next file, for a thread with time. Returned once per file.
+    /// The preparation of the next file, for a background thread. `None` if there is none or it was
+    /// taken before.
     #[must_use]
     pub fn take_preparation(&self) -> Option<Preparation> {
         self.next_file.clone().filter(|file| !file.is_taken.swap(true, Ordering::Relaxed))
     }
 }
 
-/// Preparation starts when the file before is full to this fraction (1/4), so that a node that
-/// writes little has one file.
+/// Divisor: the next file's preparation starts when the current file is a quarter full, so a node
+/// that writes little has one file.
 pub(super) const PREPARED_FROM: u64 = 4;
-/// Preparation ends when a further fraction (1/2) is full. The rest leaves time for its sync.
+/// Divisor: the preparation ends when a further half of the current file is full. The rest leaves
+/// time for the sync.
 const PREPARED_WITHIN: u64 = 2;
 
 /// Progress of a [`Preparation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advance {
-    /// The file before it fills faster: write the next piece now.
+    /// The current file fills faster than the preparation proceeds: write the next piece now.
     Behind,
-    /// The next piece has time.
+    /// The preparation is early: the next piece can wait.
     Ahead,
-    /// Finished or failed.
+    /// The preparation finished or failed.
     Ended,
 }
 
-/// A file of zeros: later syncs find its blocks in place. A write that needs the file waits for the
-/// preparing thread.
+/// A file that a background thread fills with zeros, so that later syncs find its blocks in place.
+/// A write that needs the file waits for that thread.
 #[derive(Clone, Debug)]
 pub struct Preparation {
     pub(super) name: String,
     len: u64,
     is_taken: Arc<AtomicBool>,
-    /// Length due by now, in bytes.
+    /// Length that the file should have by now, in bytes.
     wanted: Arc<AtomicU64>,
-    /// Held while a piece is written. The cause of a failed sync: the file is then unusable.
+    /// The cause of a failed sync, after which the file is unusable. The lock is held while a piece
+    /// is written.
     failure: Arc<Mutex<Option<String>>>,
 }
 
@@ -116,15 +119,16 @@ impl Preparation {
         Self { name, len, is_taken: Arc::default(), wanted: Arc::default(), failure: Arc::default() }
     }
 
-    /// The file before it is filled to `end` of `len` bytes.
+    /// Notes that the current file is filled to `end` of its `len` bytes: the length due grows with
+    /// it.
     pub(super) fn keep_up_with(&self, end: u64, len: u64) {
         let within = len / PREPARED_WITHIN;
         let filled = end.saturating_sub(len / PREPARED_FROM).min(within);
         self.wanted.store(self.len * filled / within.max(1), Ordering::Relaxed);
     }
 
-    /// Writes the next piece of the file, or syncs it after the last one. An error shows when the
-    /// file is needed.
+    /// Writes the next piece of the file, or syncs it after the last one. The write that needs the
+    /// file reports an error.
     #[must_use]
     pub fn advance(&self, disk: &dyn Disk) -> Advance {
         let mut failure = self.failure();

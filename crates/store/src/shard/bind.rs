@@ -18,7 +18,7 @@ use super::read::spans;
 use super::runs::Stretch;
 use super::{Kept, ShardStore, StoreError, stretches};
 
-/// Most unregistered views searched for a record.
+/// Most views that are not registered and are searched for equal records.
 const CLAIMS_COMPARED: usize = 8;
 
 /// Most bytes of an entry that binds existing bytes.
@@ -41,7 +41,7 @@ impl<'a> BindPart<'a> {
     }
 }
 
-/// Positions at which view `of` has the same records.
+/// Positions from `first` on at which view `of` has the same records, in the bytes of `run`.
 #[derive(Clone, Copy, Debug)]
 struct Same {
     of: ViewNumber,
@@ -56,7 +56,8 @@ impl ShardStore {
         if self.binds_ids() {
             return self.bind_named(view, runs, &fresh);
         }
-        // In overlapping runs the last one wins, so a run's valid part is unknown here.
+        // In overlapping runs the last one wins, so the valid part of each run is unknown: do not
+        // compare.
         let is_plain = runs.windows(2).all(|pair| pair[0].end() <= pair[1].first);
         let (fresh, same) = if is_plain { self.compare(view, fresh) } else { (fresh, vec![]) };
         if fresh.is_empty() && same.is_empty() {
@@ -78,14 +79,15 @@ impl ShardStore {
         }))
     }
 
-    /// The same for logs whose records may be held by id: also notes the ids.
+    /// Binds runs like [`ShardStore::bind_runs`] in logs whose records may be held by id: also
+    /// notes the ids.
     fn bind_named(
         &mut self,
         view: ViewNumber,
         runs: &[Run],
         fresh: &[BindPart<'_>],
     ) -> Result<Kept, StoreError> {
-        // An id whose position is trimmed no longer waits for one.
+        // Note ids at trimmed positions too: they no longer wait for a position.
         let trimmed = runs.iter().flat_map(|run| name_bindings(view, self.split(run).0));
         let mut bindings: Vec<Binding> = trimmed.filter(|binding| !self.knows(binding)).collect();
         bindings.extend(fresh.iter().flat_map(|part| name_bindings(view, *part)));
@@ -180,7 +182,7 @@ impl ShardStore {
         Ok(fresh)
     }
 
-    /// The trimmed part of a run, and the rest.
+    /// Splits a run into its trimmed part and the rest.
     fn split<'a>(&self, run: &'a Run) -> (BindPart<'a>, BindPart<'a>) {
         let count = run.records.len() as u64;
         let whole = BindPart { first: run.first, records: &run.records };
@@ -188,7 +190,7 @@ impl ShardStore {
         (whole.within(0..trimmed), whole.within(trimmed..count))
     }
 
-    /// Separates records to write from those in another view.
+    /// Separates the records to write from the records that another view already stores.
     fn compare<'a>(&self, view: ViewNumber, parts: Vec<BindPart<'a>>) -> (Vec<BindPart<'a>>, Vec<Same>) {
         let (mut fresh, mut same) = (vec![], vec![]);
         for part in parts {
@@ -206,7 +208,8 @@ impl ShardStore {
         (fresh, same)
     }
 
-    /// The views to compare with, and where: the latest unregistered ones, and the deciding ones.
+    /// The views that may store equal records, with the range to compare: the latest unregistered
+    /// views, and the views that decide these positions.
     fn candidates(&self, view: ViewNumber, part: BindPart<'_>) -> Vec<(ViewNumber, Position, Position)> {
         let Some(history) = self.contents.history() else { return vec![] };
         let claims = self.contents.index.views_after(history.latest()).filter(|claim| *claim != view);
@@ -215,7 +218,8 @@ impl ShardStore {
         claims.chain(decided.map(|span| (span.view, span.from, span.end))).collect()
     }
 
-    /// Adds the records of a part that view `of` has, byte for byte, unless found before.
+    /// Adds to `same` the records of a part that view `of` stores byte for byte, and their offsets
+    /// to `found`. Ignores offsets already in `found`.
     fn compare_with(
         &self,
         of: ViewNumber,
@@ -248,7 +252,6 @@ impl ShardStore {
     }
 }
 
-/// Merges consecutive runs of a view.
 fn rebound(same: &[Same]) -> Vec<Rebound> {
     let mut merged: Vec<Rebound> = vec![];
     for Same { of, first, run } in same {

@@ -8,7 +8,7 @@ use super::Remembered;
 use super::index::IndexRun;
 use super::segment::Written;
 
-/// Encoded as in `packed.rs`; in version 1 as frames of `format.rs`.
+/// An entry of a binding log. Encoded as in `packed.rs`; in version 1 as a frame of `format.rs`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Binding {
     /// `count` positions from `first` on have, in `view`, the records in these bytes.
@@ -20,7 +20,7 @@ pub(super) enum Binding {
         offset: u32,
         bytes: u32,
     },
-    /// Positions below are final.
+    /// All positions below this one are final.
     Stable(Position),
     Remember(HardState),
     RememberMissing {
@@ -36,27 +36,27 @@ pub(super) enum Binding {
         offset: u32,
         bytes: u32,
     },
-    /// The owners of the positions from `first` on, and the bytes of this shard's records.
+    /// The owning shards of the positions from `first` on, and the bytes of this shard's records.
     Order {
         view: ViewNumber,
         first: Position,
         parts: Vec<OrderPart>,
     },
-    /// The ids at the positions from `first` on.
+    /// The ids at the positions from `first` on. `is_void`: their records are no-ops.
     Ids {
         view: ViewNumber,
         first: Position,
         ids: IdRun,
         is_void: bool,
     },
-    /// The owners of the positions from `first` on.
+    /// The owning shards of the positions from `first` on.
     Map {
         view: ViewNumber,
         first: Position,
         owned: Vec<Owned>,
     },
-    /// Ids without positions, no longer held. In logs of earlier builds some may have positions:
-    /// those stay.
+    /// Ids without positions, which are no longer held. In logs of earlier builds some of them may
+    /// have positions: such ids stay.
     Discard(IdRun),
     /// The positions from `first` on share the records of a run with another view.
     Refer {
@@ -64,13 +64,14 @@ pub(super) enum Binding {
         first: Position,
         run: IndexRun,
     },
-    /// Ids from `first` on are held. Repeats an entry of a log being packed.
+    /// Ids from `first` on are held, with their records in `run`. Repeats an entry of a log that is
+    /// rewritten.
     Held {
         session: SessionId,
         first: u64,
         run: IndexRun,
     },
-    /// When positions were reached: all known times (`whole`), or additions.
+    /// Times at which positions were reached: all known times (`whole`), or additions.
     Times {
         times: TimeIndex,
         whole: bool,
@@ -106,7 +107,7 @@ wire_enum! { OrderPart { 1 => Elsewhere(owned), 2 => Here(bound) } }
 pub(super) struct Bound {
     pub(super) ids: IdRun,
     pub(super) is_void: bool,
-    /// `None` if the records are trimmed, or unchanged at these positions.
+    /// The records' bytes. `None` if the records are trimmed, or unchanged at these positions.
     pub(super) place: Option<IndexRun>,
 }
 

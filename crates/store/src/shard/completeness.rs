@@ -46,7 +46,8 @@ impl Contents {
         *stable
     }
 
-    /// The first hole in a range that one view decides.
+    /// The first hole in `from..end`, whose positions `view` decides; `None`: no view decides them.
+    /// `owned` lists the owners from `from` on.
     fn hole_in(
         &self,
         view: Option<ViewNumber>,

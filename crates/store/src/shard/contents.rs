@@ -19,17 +19,17 @@ use super::usage::Parts;
 #[derive(Debug)]
 pub(super) struct Contents {
     shard: ShardId,
-    /// During loading: upper limit of stable bounds.
+    /// While entries are loaded: the highest stable bound that they may set.
     believed: Position,
     pub(super) remembered: Remembered,
     pub(super) index: Index,
     pub(super) map: Map,
-    /// The map's empty positions again, so that a read finds them without visiting the rest.
+    /// A copy of the map's empty positions, so that a read finds them without visiting the rest.
     empty: Map,
     pub(super) held: HeldIds,
-    /// Invariant: nothing in it is below the stable bound.
+    /// Ids with positions that are not final. Invariant: nothing in it is below the stable bound.
     pub(super) given: Given,
-    /// Held ids with a repeated entry since they were put.
+    /// Held ids that a later [`Binding::Held`] entry repeats.
     told_again: BTreeSet<RecordId>,
     segments: BTreeMap<u32, Need>,
     visits: Visits,
@@ -38,7 +38,8 @@ pub(super) struct Contents {
 /// Why a segment is needed, besides held records.
 #[derive(Clone, Debug, Default)]
 struct Need {
-    /// Bound above the positions of its records, and the owned positions in its log.
+    /// Bound above the positions of its records, and above the positions whose owners its log
+    /// notes.
     positions: Position,
     /// Bound above the positions whose ids its log has; ids matter until final.
     ids: Position,
@@ -92,8 +93,8 @@ impl Contents {
         self.segments.keys().copied()
     }
 
-    /// End of the oldest run of segments below `limit` that are superfluous at this trim point; 0
-    /// if the oldest is needed.
+    /// Number after the oldest segments below `limit` that are all superfluous at this trim point;
+    /// 0 if the oldest segment is needed.
     pub(super) fn dead_to(&self, limit: u32, trim: Position) -> u32 {
         let stable = self.remembered.stable;
         let is_dead = |(number, need): &(&u32, &Need)| {
@@ -103,12 +104,13 @@ impl Contents {
         seen.take_while(is_dead).last().map_or(0, |(number, _)| number + 1)
     }
 
-    /// Whether all its positions are trimmed: a cheap check before [`Contents::dead_to`].
+    /// Whether all positions of this segment are trimmed: a cheap check before
+    /// [`Contents::dead_to`].
     pub(super) fn is_below(&self, number: u32, trim: Position) -> bool {
         self.segments.get(&number).is_some_and(|need| need.positions <= trim)
     }
 
-    /// Whether the segment's binding log is about final positions only.
+    /// Whether the segment's binding log concerns final positions only.
     pub(super) fn is_told_final(&self, number: u32) -> bool {
         let stable = self.remembered.stable;
         self.segments.get(&number).is_some_and(|need| need.told <= stable && need.ids <= stable)
@@ -169,14 +171,14 @@ impl Contents {
         self.held.forget(ids);
     }
 
-    /// The ids of positions that are not final.
+    /// Entries with the ids of positions that are not final.
     pub(super) fn given_bindings(&self) -> Vec<Binding> {
         let given = self.given.versions().iter();
         let entry = |(view, first, BoundIds { ids, is_void })| Binding::Ids { view, first, ids, is_void };
         given.map(entry).collect()
     }
 
-    /// The bytes of all positions, and the ids of those not final.
+    /// Entries with the bytes of all positions, and with the ids of positions that are not final.
     pub(super) fn all_bindings(&self) -> Vec<Binding> {
         let places = self.index.iter().map(|(view, first, run)| Binding::Refer { view, first, run });
         places.chain(self.given_bindings()).collect()
@@ -229,7 +231,8 @@ impl Contents {
         }
     }
 
-    /// Whether the view is known to have given these ids these positions, or it no longer matters.
+    /// Whether the view is known to have given these ids these positions. For final positions it
+    /// suffices that no id is held.
     pub(super) fn knows_ids(&self, view: ViewNumber, first: Position, named: BoundIds) -> bool {
         let final_count = self.remembered.stable.since(first).min(named.count());
         let (bound, rest) = (named.head(final_count), named.tail(final_count));
@@ -271,7 +274,7 @@ impl Contents {
         })
     }
 
-    /// The valid empty positions in `from..end`, in at most `most` spans.
+    /// The valid empty positions (without an owner) in `from..end`, in at most `most` spans.
     pub(super) fn empty_within(&self, from: Position, end: Position, most: usize) -> Vec<Span> {
         let mut empty: Vec<Span> = vec![];
         for (first, count) in self.nobodys(from, end) {
@@ -285,7 +288,8 @@ impl Contents {
         empty
     }
 
-    /// The end of the empty span at `end`, searching a few runs only.
+    /// The end of the empty positions that follow `end` without a gap. Visits at most
+    /// [`limits::READ_SPANS`] runs.
     pub(super) fn empty_to(&self, mut end: Position) -> Position {
         for (first, count) in self.nobodys(end, Position(u64::MAX)).take(limits::READ_SPANS) {
             if first != end {
@@ -351,7 +355,6 @@ impl Contents {
         }
     }
 
-    /// Notes the positions' ids until the positions are final.
     fn give_ids(&mut self, view: ViewNumber, first: Position, named: BoundIds, log: u32) {
         let hidden = self.history().and_then(|history| hidden_from(history, view));
         let count = hidden.map_or(named.count(), |from| from.since(first).min(named.count()));
@@ -409,7 +412,7 @@ impl Contents {
         self.given.without_position(discarded).into_iter().for_each(|ids| self.forget(ids));
     }
 
-    /// The runs of these ids without positions, if an id of the run is held.
+    /// The parts of `ids` without positions, except parts without a held id.
     ///
     /// Discard entries list only these. The positions of other ids are in earlier logs, which may
     /// be deleted when the entry is loaded: the positions are final by then, but a newer view or

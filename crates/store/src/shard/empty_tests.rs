@@ -95,7 +95,7 @@ fn a_name_that_was_passed_over_stays_held_until_it_is_discarded() {
 /// The owner of a position, and the id of its record if stored here.
 type Entry = (ShardId, Option<RecordId>);
 
-/// By view and position.
+/// The expected state. Versions are by view and position.
 #[derive(Debug, Default)]
 struct Model {
     versions: BTreeMap<(u64, u64), Entry>,
@@ -162,7 +162,7 @@ enum Step {
     View(u64),
     Stable(u64),
     Trim(u64),
-    /// From files, or from a checkpoint and later commands.
+    /// Reopens the store from its files, or from a checkpoint and later commands.
     Reopen {
         journaled: bool,
     },
@@ -184,7 +184,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    /// Against a map with an entry per position.
+    /// Compares the store with a map that has an entry per position.
     #[test]
     fn it_knows_what_a_map_of_positions_knows(steps in prop::collection::vec(step(), 1..60), seed in any::<u64>()) {
         let disk = MemoryDisk::new();

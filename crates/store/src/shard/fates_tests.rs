@@ -228,7 +228,7 @@ struct Fates {
     checkpoint: (Option<Bytes>, usize, Model),
     numbers: [u64; 3],
     attempt: ViewNumber,
-    /// Without a journal a deletion syncs earlier writes.
+    /// Whether removals are performed. Without a journal a removal syncs earlier writes.
     removes: bool,
 }
 
@@ -376,7 +376,7 @@ impl Fates {
         StorageCommand::Order { view, first, runs }
     }
 
-    /// Often registers the attempted view.
+    /// Registers a view, often the attempted one.
     fn register(&mut self) -> StorageCommand {
         let number = self.attempt.max(self.model.history.latest().next());
         let first = self.between(self.model.stable, self.model.known_to().max(self.model.stable));
@@ -389,7 +389,7 @@ impl Fates {
         memory(&history, start)
     }
 
-    /// Copies from another replica.
+    /// A command with owners or records copied from another replica.
     fn copy(&mut self) -> StorageCommand {
         let view = self.model.history.latest();
         let first = self.model.known_to().max(self.model.history.steps().last().unwrap().1);
@@ -475,7 +475,7 @@ impl Fates {
             self.begin();
         }
         if is_overtaken {
-            // Replay of the journal must not bring back such ids.
+            // Replay of the journal must not bring back ids that are gone.
             self.take_checkpoint();
         }
     }

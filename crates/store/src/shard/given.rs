@@ -22,7 +22,7 @@ impl Given {
         &self.versions
     }
 
-    /// The versions; drops the cache.
+    /// The versions, for a change. Drops the cache of sorted ids.
     pub(super) fn change(&mut self) -> &mut Versions<BoundIds> {
         self.in_order.take();
         &mut self.versions
@@ -36,7 +36,6 @@ impl Given {
         self.change().hide(history);
     }
 
-    /// The parts of these ids without a position.
     pub(super) fn without_position(&self, ids: IdRun) -> Vec<IdRun> {
         let given = self.in_order.get_or_init(|| {
             let named = self.versions.iter().map(|(_, _, named)| named.ids);

@@ -247,7 +247,7 @@ fn only_the_very_same_record_is_a_source() {
     damage(&disk, &store, 4);
     let mut other = bind(2, 0, 10);
     if let StorageCommand::Bind { runs, .. } = &mut other {
-        // One with the same id and length, and one with the same content.
+        // One record keeps its id and length, another its content.
         runs[0].records[7].1 = Record::new(&[99; 500], 0);
         runs[0].records[8].0 = id(1, 88);
     }
@@ -340,7 +340,7 @@ fn worst_beside_waiting_names(together: u64) -> (u64, u64) {
     let mut worst = (0, 0);
     for first in (0..6000).step_by(together as usize) {
         let numbers = first..first + together;
-        // Alternating, so that each record is a run.
+        // Sessions alternate, so that each record is a run of its own.
         let put = numbers.clone().flat_map(|number| [record(0, number), record(1, number)]).collect();
         let ids: Vec<_> = numbers.clone().map(|number| (0, number)).collect();
         for command in

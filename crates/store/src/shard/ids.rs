@@ -1,9 +1,9 @@
 //! Ids without a final position: records held by id, and positions given to ids.
 //!
-//! A held run costs 32 bytes, or a few in long sessions. It has consecutive ids of one append, up
-//! to about 4 KiB, so records of 100 bytes appended together cost at most one byte each. A run of
-//! ids with positions costs 64 bytes, or a few where there are many. Both are forgotten when the
-//! position is final: what remains is in flight, or left by dead clients until it is discarded.
+//! A held run costs 32 bytes; in long sessions a few bytes, since runs are packed. It has
+//! consecutive ids of one append, up to about 4 KiB of records. A run of ids with positions costs
+//! 64 bytes, or a few bytes where there are many. Both are forgotten when the position is final or
+//! the ids are discarded.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) struct HeldIds {
 }
 
 impl HeldIds {
-    /// Replaces an earlier place of the same ids.
+    /// Notes the place of held ids. Replaces an earlier place.
     pub(super) fn insert(&mut self, session: SessionId, first: u64, run: IndexRun) {
         *self.segments.entry(run.segment).or_default() += run.count();
         let replaced = self.sessions.entry(session).or_default().insert_apart(first, run, &self.visits);
@@ -70,8 +70,8 @@ impl HeldIds {
     }
 }
 
-/// Flags of an encoded entry: void ids; another session than the last; not following the last;
-/// several ids.
+/// Flags of an encoded entry: the ids are void; another session than the last entry's; a number
+/// that does not follow the last entry's; several ids.
 const VOID: u8 = 1;
 const OTHER_SESSION: u8 = 2;
 const ELSEWHERE: u8 = 4;

@@ -17,19 +17,19 @@ use super::segment::Written;
 /// Most bytes of a joined run. A read of one record may read all of them.
 pub(super) const MAX_RUN_BYTES: u32 = 64 << 10;
 
-/// A run relative to the last one: adjacent and alike; adjacent; elsewhere, alike; elsewhere; part
-/// of a larger stretch.
+/// How a run relates to the previous one: adjacent and alike (same count and length); adjacent;
+/// elsewhere, alike; elsewhere; part of a larger stretch.
 const FOLLOWS_ALIKE: u8 = 1;
 const FOLLOWS: u8 = 2;
 const APART_ALIKE: u8 = 3;
 const APART: u8 = 4;
 const PART: u8 = 5;
 
-/// Count of an owner's positions: one; as in the last run; explicit.
+/// How an owner's number of positions is encoded: one; as in the last run; explicit.
 const ALONE: u8 = 0;
 const AS_MANY: u8 = 1;
 const COUNTED: u8 = 2;
-/// Larger shard numbers do not fit the first byte.
+/// Shard numbers from this one on do not fit into the first byte.
 const FAR_SHARD: u32 = 15;
 
 /// Consecutive places (positions, or numbers of a session) whose records are adjacent.
@@ -250,8 +250,8 @@ impl<T: Stretch> Versions<T> {
         found.map(|(first, run)| (Position(first), run))
     }
 
-    /// Whether the view covers these positions with runs that `is_it` accepts, given the number of
-    /// positions before the run.
+    /// Whether the view has runs for all `count` positions from `first` on, and `is_it` accepts
+    /// each run. `is_it` receives the run's offset from `first`, and the run.
     pub(super) fn covers(
         &self,
         view: ViewNumber,
@@ -287,7 +287,6 @@ impl<T: Stretch> Versions<T> {
         })
     }
 
-    /// The end of each view's runs.
     pub(super) fn ends(&self) -> Vec<(ViewNumber, Position)> {
         self.views.iter().map(|(view, runs)| (*view, Position(runs.end()))).collect()
     }
@@ -344,7 +343,7 @@ mod tests {
         IndexRun::new(0, Written { count, offset, bytes: u32::from(count) * 10 })
     }
 
-    /// For each position its record, in units of frames.
+    /// The record at each position: its place in the segment, in frames of 10 bytes.
     fn places(index: &Index) -> Vec<Option<u32>> {
         let mut places = vec![None; 100];
         for (first, run) in index.within(VIEW, Position(0), Position(100)) {

@@ -1,4 +1,4 @@
-//! Leaving a trimmed active segment.
+//! Leaving a trimmed active segment: sealing and abandoning it.
 //!
 //! Only sealed segments are deleted. Without this, a trimmed log without new appends would keep its
 //! newest segment: no record comes that starts the next one.
@@ -7,15 +7,15 @@
 //! trim point ≥ all of the active segment ──▶ seal it, make the next one ──▶ raise the oldest segment ──▶ delete
 //! ```
 //!
-//! The next segment needs room for two headers and the hard state. The node keeps more than that
-//! free on a full disk. Without room the store is unchanged, and the host retries later.
+//! On a full disk the node keeps enough room for the next segment free. Without room the store is
+//! unchanged, and the host retries later.
 
 use seriatim_model::Position;
 
 use super::segment::HEADER_BYTES;
 use super::{ShardStore, StoreError};
 
-/// Leaving at once must free this fraction of a segment. Otherwise a log trimmed after each append
+/// Divisor: leaving at once must free 1/256 of a segment. Otherwise a log trimmed after each append
 /// would create files at each trim.
 const PART_WORTH_LEAVING: u64 = 256;
 
@@ -29,7 +29,7 @@ impl ShardStore {
         self.trim.position() > Position::ZERO
     }
 
-    /// Leaves the active segment at its next trim, even if that frees little.
+    /// Makes the next trim leave the active segment, even if that frees little.
     pub fn leave_at_any_size(&mut self) {
         self.leaves_at_any_size = !self.active.records.is_empty();
     }

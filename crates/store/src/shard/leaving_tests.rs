@@ -16,7 +16,7 @@ use crate::disk::{MemoryDisk, sync_files};
 const LOG: LogId = LogId(1);
 const SHARD: ShardId = ShardId(0);
 const SEGMENT_BYTES: u64 = 1 << 20;
-/// Together less than a segment.
+/// Number of records. Together they are shorter than a segment.
 const COUNT: u64 = 50;
 const RECORD_BYTES: usize = 4000;
 /// Most bytes of a store without records.
@@ -93,7 +93,7 @@ fn a_trim_to_the_end_frees_everything_although_nothing_follows() {
         assert_eq!(store.measure().bytes, disk.used() - 64, "the trim file is not counted");
         let recovery = known(&store);
         if !is_journaled {
-            // The removal's reasons are durable.
+            // The reasons for the removal are durable, so a crash changes nothing.
             disk.crash(3);
             assert_eq!(known(&open(&disk, mode())), recovery);
         }

@@ -52,7 +52,8 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
     };
     loader.contents.trim(trim.position(), usize::MAX);
     loader.contents.believe();
-    // A checkpoint counts only when earlier segments are durable.
+    // A checkpoint counts only when the segments before its active one are durable, so only later
+    // files need a sync.
     let first_unsynced = if keeps_what_is_whole { 0 } else { active.number };
     let segments = loader.contents.segments().filter(|number| *number >= first_unsynced);
     let segments = segments.map(|number| loader.place.segment_files(number));
@@ -61,7 +62,7 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
         active = next;
         unsynced.extend(loader.place.segment_files(active.number));
     }
-    // An earlier incarnation may have left removals.
+    // An earlier incarnation may have left files that it was deleting.
     let removed_to = loader.place.segment_numbers()?.into_iter().chain([trim.first_segment()]).min();
     let removed_to = removed_to.expect("there is at least one");
     // After an orderly close, a store without a journal has a checkpoint too.
@@ -144,7 +145,7 @@ impl Place {
         Ok(bytes)
     }
 
-    /// Empty if there is no file.
+    /// The first `len` bytes of a file. Empty if there is no file.
     fn start_of(&self, name: &str, len: u64) -> Result<Bytes, OpenError> {
         match self.disk.read_at(name, 0, len as usize) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Bytes::new()),
@@ -175,7 +176,7 @@ impl Place {
         Ok(numbers)
     }
 
-    /// Old logs beside valid packed ones.
+    /// Segments that still have an old binding log beside a valid packed one.
     fn replaced_logs(&self, packed_to: u32) -> Result<VecDeque<u32>, OpenError> {
         let names = self.disk.list(&self.dir).map_err(OpenError::io(&self.dir))?;
         let old = names.iter().filter(|name| name.ends_with(BINDINGS_SUFFIX));
@@ -196,9 +197,9 @@ struct Loader {
     place: Place,
     /// The oldest segment not deleted.
     first_segment: u32,
-    /// Packed logs are valid below.
+    /// Packed logs of segments below this number are valid.
     packed_to: u32,
-    /// In bytes.
+    /// Valid length of each segment's records file, in bytes.
     lengths: BTreeMap<u32, u64>,
     contents: Contents,
 }
@@ -330,7 +331,7 @@ impl Loader {
             let Some(len) = batches.next(bytes, offset, &mut batch) else {
                 return (entries, stop("an entry is damaged"));
             };
-            // A batch counts as a whole.
+            // A batch counts as a whole: one impossible entry rejects all its entries.
             if batch.iter().any(|binding| self.check(binding).is_none()) {
                 return (entries, stop("an entry names records that are not there"));
             }
@@ -394,14 +395,14 @@ impl Loader {
         Some(())
     }
 
-    /// Whether the records exist, or were deleted with their segment.
+    /// Whether the run's records exist, or were deleted with their segment.
     fn is_there(&self, run: IndexRun) -> bool {
         let ends_within = |len: &u64| run.end() <= *len;
         run.segment < self.first_segment
             || run.is_sound() && self.lengths.get(&run.segment).is_some_and(ends_within)
     }
 
-    /// Without a checkpoint: only the newest segment may be torn.
+    /// Loads the intact data; without a checkpoint only the newest segment may be torn.
     fn load_what_is_whole(&mut self) -> Result<ActiveSegment, OpenError> {
         let mut numbers = self.place.segment_numbers()?;
         numbers.retain(|number| *number >= self.first_segment);
@@ -432,8 +433,8 @@ impl Loader {
         Ok(active)
     }
 
-    /// Whether the records have their footer. A power loss may have prevented it, and a client's
-    /// last record may imitate one.
+    /// Whether the records file has its footer. A power loss may have prevented the footer, and a
+    /// client's last record may imitate one.
     fn records_are_sealed(&self, name: &str) -> Result<bool, OpenError> {
         let Some(trusted) = self.footer(name, self.place.len(name)?)? else { return Ok(false) };
         let bytes = self.place.read(name, 0, trusted.len)?;
@@ -468,7 +469,7 @@ impl Loader {
         Ok(AppendFile::new(name, Trusted::of(&bytes[..whole], entries)))
     }
 
-    /// Cuts the bindings off at the first that is damaged, or whose records are.
+    /// Cuts the binding log off at the first entry that is damaged or names damaged records.
     fn cut_bindings(&mut self, number: u32, name: String) -> Result<AppendFile, OpenError> {
         let bytes = self.read_newest(number, &name, BINDINGS_MAGIC)?;
         let (entries, stop) = self.take_bindings(number, &bytes);
@@ -533,7 +534,8 @@ impl Batches {
         }
     }
 
-    /// Adds the entries at an offset, if intact. Returns their length in bytes.
+    /// Adds the batch at `offset` to `batch` and returns its length in bytes. `None` if it is
+    /// damaged.
     pub(super) fn next(&mut self, file: &Bytes, offset: usize, batch: &mut Vec<Binding>) -> Option<usize> {
         match self {
             Self::Packed(expected) => expected.take_batch(&file[offset..], batch),

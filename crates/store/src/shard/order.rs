@@ -20,7 +20,7 @@ struct Plan {
 /// run. Runs with consecutive positions are joined.
 const MAX_PUT_BYTES: u32 = 4 << 10;
 
-/// Most bytes of an order's head, and of each part.
+/// Most encoded bytes of an order's head, and of each of its parts.
 const PART_BYTES: u64 = 64;
 
 impl ShardStore {
@@ -135,8 +135,8 @@ impl ShardStore {
         self.plan_damaged(view, first + (rest.first - ids.first), rest, plan)
     }
 
-    /// Accepts ids that are not held where the view's records are damaged: the order's first
-    /// execution put the right records there.
+    /// Accepts ids that are not held if the view's records at their positions are damaged: an
+    /// earlier execution of the order put the right records there.
     fn plan_damaged(
         &self,
         view: ViewNumber,
@@ -228,7 +228,7 @@ impl Plan {
     }
 }
 
-/// Ids whose positions are unchanged.
+/// A part of an order for ids that already have these positions.
 fn known(ids: IdRun, is_void: bool) -> OrderPart {
     OrderPart::Here(Bound { ids, is_void, place: None })
 }

@@ -78,7 +78,7 @@ pub(super) fn remember(steps: &[(u64, u64)], start: u64) -> StorageCommand {
     remember_joined(steps, start, None)
 }
 
-/// The same; the shard joined at `begins`, or is not in the view.
+/// Like [`remember`]. The shard joined at `begins`; with `None` it is not in the view.
 fn remember_joined(steps: &[(u64, u64)], start: u64, begins: Option<u64>) -> StorageCommand {
     let mut history = ViewHistory::default();
     for (view, first) in steps {
@@ -151,8 +151,8 @@ fn view_of(store: &ShardStore) -> impl PartialEq + std::fmt::Debug + use<> {
     (recovery, content(store), held, store.map(trim, Position(1000)))
 }
 
-/// From the end of a view's versions, even other shards', a replica derives which of the first
-/// positions it lacks.
+/// A replica derives the positions that it lacks from the end of each view's versions, other
+/// shards' included.
 #[test]
 fn versions_end_where_others_positions_end() {
     let disk = MemoryDisk::default();
@@ -296,7 +296,7 @@ fn a_trim_may_take_a_record_whose_name_was_put_again_when_the_journal_lost_both(
     assert_eq!(store.recovery().put, [ids(5, 0, 1), ids(6, 9, 9)]);
     sync_files(&disk, &[store.trim.name().to_owned()]).unwrap();
     remove_all(&disk, &mut store);
-    // The journal lost all that, and the second put was never acknowledged.
+    // The journal lost these commands, and the second put was never acknowledged.
     let mut store = journaled(&disk, Some(&checkpoint));
     let recovery = store.recovery();
     assert_eq!((recovery.trim, recovery.stable), (Position(10), Position(0)));
@@ -319,7 +319,7 @@ fn a_damaged_record_can_be_put_again() {
     execute(&mut store, &[put(5, 0..10)]);
     assert!(disk.used() < used + 2 * frame);
     assert_eq!(found(&store, ids(5, 0, 10)).len(), 10);
-    // The next ordering view has it intact; the previous view receives it by a repair.
+    // The next ordering view has the damaged record intact; a repair gives it to the previous view.
     execute(&mut store, &[order(2, 0, &[data(5, 0, 10)])]);
     let run = Run { first: Position(4), records: vec![record(5, 4)] };
     execute(&mut store, &[StorageCommand::Bind { view: ViewNumber(1), runs: vec![run] }]);
@@ -369,7 +369,7 @@ fn a_segment_stays_while_a_name_or_the_map_needs_it() {
     execute(&mut store, &[trim(next + 1)]);
     remove_all(&disk, &mut store);
     assert_eq!(segments(&disk), 1);
-    // Other shards' positions only, more than one log holds.
+    // Orders other shards' positions only, more than one log holds.
     let before = segments(&disk);
     for first in (next + 1..next + 3001).step_by(3) {
         execute(&mut store, &[order(1, first, &[other(3)])]);

@@ -42,7 +42,7 @@ const BIND: u8 = 0x80;
 const PUT: u8 = 0x40;
 /// Resets the predictions.
 const ANEW: u8 = 0;
-/// Other kinds, with 2 bits for the positions, from the fifth on.
+/// Other kinds of entries, in the low 4 bits. The next 2 bits are for the positions.
 const STABLE: u8 = 1;
 const REMEMBER: u8 = 2;
 const REMEMBER_LACKING: u8 = 3;
@@ -55,13 +55,15 @@ const HELD: u8 = 9;
 const TIMES: u8 = 10;
 const ALL_TIMES: u8 = 11;
 
-/// Positions: continue; skip as before; skip another number; in another view.
+/// How positions relate to the last entry's: they continue; skip as many as the last skip; skip
+/// another number; in another view.
 const GOES_ON: u8 = 0;
 const STEPS_ON: u8 = 1;
 const STEPS: u8 = 2;
 const OF_VIEW: u8 = 3;
 
-/// Ids: the last session continues; a recent one continues; a recent one elsewhere; a new session.
+/// How ids relate to earlier ones: the last session continues; a recent one continues; a recent one
+/// elsewhere; a new session.
 const SAME_SESSION: u8 = 0;
 const KNOWN_SESSION: u8 = 1;
 const ELSEWHERE_IN_SESSION: u8 = 2;
@@ -73,23 +75,23 @@ const NOWHERE: u8 = 0;
 const NEXT_PART: u8 = 6;
 const NEXT_RECORD: u8 = 7;
 
-/// Flags of an order's part: this shard's; void ids.
+/// Flags of a part of an order: the part belongs to this shard; its ids are void.
 const HERE: u8 = 1;
 const VOID: u8 = 2;
-/// Flag of another shard's part: one position.
+/// Flag of another shard's part: it has one position.
 const ALONE: u8 = 2;
-/// Larger shard numbers do not fit the first byte.
+/// Shard numbers from this one on do not fit into the first byte.
 const FAR_SHARD: u32 = 63;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Track {
     view: u64,
     next: u64,
-    /// Positions skipped last.
+    /// Number of positions in the last skip.
     step: u64,
 }
 
-/// Kinds with separate tracks.
+/// Kinds of entries whose positions are predicted separately.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Runs,
@@ -147,13 +149,12 @@ pub(super) struct Expected {
     /// Whether a batch was written that resets the reader.
     is_begun: bool,
     tracks: [Track; 4],
-    /// End of the last positions.
+    /// Position after the last encoded entry's positions.
     end: u64,
     place: IndexRun,
     sessions: Sessions,
 }
 
-/// Encoding.
 impl Expected {
     pub(super) fn batch(&mut self, bindings: &[Binding]) -> Bytes {
         let mut body = vec![];
@@ -384,7 +385,7 @@ impl Expected {
         Some(end)
     }
 
-    /// `Some(None)` after a reset.
+    /// Decodes the next entry. `Some(None)` if it only resets the predictions.
     fn take_binding(&mut self, input: &mut Input<'_>) -> Option<Option<Binding>> {
         let kind = input.byte()?;
         if kind & BIND != 0 {

@@ -17,7 +17,7 @@ use super::{ShardStore, StoreError};
 /// Most bytes per read, unless a record is larger.
 const MAX_EXTENT_BYTES: u32 = 1 << 20;
 
-/// Wanted positions of a run.
+/// The wanted positions of a run.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     first: Position,
@@ -49,8 +49,8 @@ impl Extent {
         Some(extent)
     }
 
-    /// Offset and length with another run. `None` if that exceeds `most` bytes, or has more
-    /// unwanted bytes than the longest run.
+    /// Offset and length of the extent if it also covers `run`. `None` if it would exceed `most`
+    /// bytes, or have more unwanted bytes than the longest run.
     fn grown(&self, run: &IndexRun, most: u32) -> Option<(u32, u32)> {
         let offset = self.offset.min(run.offset);
         let end = (self.offset + self.bytes).max(run.offset + run.bytes);
@@ -85,7 +85,8 @@ impl ShardStore {
                 let IndexRun { segment, offset, bytes: len, .. } = piece.run;
                 let bytes = match &bytes {
                     Some(bytes) => slice(bytes, offset - extent.offset, len),
-                    // Other pieces may be readable.
+                    // The extent is unreadable. Read each piece alone, because other pieces may be
+                    // readable.
                     None => self.read_bytes(segment, offset, len).map_err(failed)?.unwrap_or_default(),
                 };
                 found.add(piece, bytes)?;
@@ -129,7 +130,8 @@ impl ShardStore {
         owners
     }
 
-    /// Offsets of the positions whose record `is_it` accepts; it receives `None` for a damaged one.
+    /// Offsets from `first` of the positions whose record `is_it` accepts. `is_it` receives `None`
+    /// for a damaged record.
     pub(super) fn held(
         &self,
         view: ViewNumber,
@@ -149,7 +151,7 @@ impl ShardStore {
         Ok(held)
     }
 
-    /// Offsets of the intact held records.
+    /// Offsets in `ids` of the ids with an intact held record.
     pub(super) fn held_numbers(&self, ids: IdRun) -> Result<BTreeSet<u64>, StoreError> {
         let mut held = BTreeSet::new();
         for (first, run) in self.contents.held.within(ids) {
@@ -159,7 +161,7 @@ impl ShardStore {
         Ok(held)
     }
 
-    /// `None` for a damaged record.
+    /// The records of a run, in order; `None` for a damaged record.
     pub(super) fn records_of_run(
         &self,
         run: IndexRun,
@@ -173,7 +175,7 @@ impl ShardStore {
         self.contents.index.within(view, from, end).map(|(first, run)| Piece { first, run })
     }
 
-    /// Empty if unreadable: all records of the run count as damaged.
+    /// The bytes of a run. Empty if unreadable: all records of the run then count as damaged.
     fn read_run(&self, run: IndexRun) -> Result<Bytes, StoreError> {
         let bytes = self.read_bytes(run.segment, run.offset, run.bytes).map_err(|source| {
             let file = self.place.records_file(run.segment);
@@ -182,7 +184,7 @@ impl ShardStore {
         Ok(bytes.unwrap_or_default())
     }
 
-    /// `None` if the disk reports a read error.
+    /// Bytes of a segment's records. `None` if the disk reports a read error.
     fn read_bytes(&self, segment: u32, offset: u32, bytes: u32) -> std::io::Result<Option<Bytes>> {
         let name = self.place.records_file(segment);
         match self.place.disk.read_at(&name, u64::from(offset), bytes as usize) {
@@ -214,7 +216,7 @@ pub(super) fn spans(
     .filter_map(|(from, end)| history.cover(from).map(|view| ViewSpan { view, from, end }))
 }
 
-/// Shorter at the end of `bytes`.
+/// At most `len` bytes from `offset` on; fewer at the end of `bytes`.
 fn slice(bytes: &Bytes, offset: u32, len: u32) -> Bytes {
     let start = bytes.len().min(offset as usize);
     let end = bytes.len().min(start + len as usize);
@@ -258,7 +260,7 @@ struct Reading {
     records: Vec<Stored>,
     bytes: u64,
     range: ReadRange,
-    /// A damaged record after `records`.
+    /// Position of a damaged record that follows `records`.
     damaged: Option<Position>,
 }
 
@@ -277,14 +279,15 @@ impl Reading {
         self.range.max_records.saturating_sub(self.records.len() as u32)
     }
 
-    /// The wanted bytes, and one run of surplus.
+    /// Most bytes for the next read: the bytes still wanted, and one run of surplus.
     fn extent_bytes(&self) -> u32 {
         let wanted = u64::from(self.range.max_bytes).saturating_sub(self.bytes);
         let wanted = u32::try_from(wanted).expect("it is below max_bytes").saturating_add(MAX_RUN_BYTES);
         wanted.min(MAX_EXTENT_BYTES)
     }
 
-    /// Adds records until there are enough or one is damaged; the reader gets those before it.
+    /// Adds a piece's records until there are enough or one is damaged. Fails only if the read's
+    /// first record is damaged.
     fn add(&mut self, piece: &Piece, bytes: Bytes) -> Result<(), ReadFailure> {
         for (position, stored) in records_of(piece, bytes) {
             if self.is_enough() {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::trim::{Removal, TrimFile};
 use super::{Place, Rewriting};
 
-/// Segments deleted at once. A file of 64 MiB takes a few milliseconds.
+/// Most segments deleted at once. Deleting a file of 64 MiB takes a few milliseconds.
 pub(super) const REMOVED_AT_ONCE: u32 = 8;
 
 /// Work for a thread that may wait: files to delete, a few at a time, and files to sync before.
@@ -14,15 +14,16 @@ pub(super) const REMOVED_AT_ONCE: u32 = 8;
 /// Invariant: `removed_to` ≤ the trim file's first segment ≤ `dead_to`.
 #[derive(Debug)]
 pub(super) struct Removals {
-    /// Segments below have no files.
+    /// Segments below this number have no files.
     removed_to: u32,
-    /// Segments below are superfluous. Without a journal the trim file follows once the reasons are
-    /// durable.
+    /// Segments below this number are superfluous. Without a journal, the trim file's first segment
+    /// follows once the reasons (entries in binding logs) are durable.
     dead_to: u32,
-    /// Segments whose old logs must be deleted: the packed ones are valid.
+    /// Segments whose old binding logs must be deleted, because the packed ones are valid.
     replaced: VecDeque<u32>,
     under_way: Option<UnderWay>,
-    /// Without a journal nothing repeats a lost entry: the reasons are synced first.
+    /// Whether there is no journal. Nothing then repeats a lost entry, so the reasons for a
+    /// deletion are synced first.
     is_write_behind: bool,
 }
 
@@ -34,7 +35,7 @@ enum UnderWay {
     Logs {
         count: usize,
     },
-    /// Syncs the reasons of later deletions.
+    /// Sync the entries that are the reasons for later deletions.
     Sync(Synced),
 }
 
@@ -47,7 +48,8 @@ pub(super) struct Synced {
 }
 
 impl Removals {
-    /// At an opening: segments have files from `removed_to` on and are superfluous below `dead_to`.
+    /// The state at an opening: segments from `removed_to` on have files, and segments below
+    /// `dead_to` are superfluous.
     pub(super) fn new(removed_to: u32, dead_to: u32, replaced: VecDeque<u32>, is_write_behind: bool) -> Self {
         Self { removed_to, dead_to, replaced, under_way: None, is_write_behind }
     }
@@ -124,7 +126,7 @@ impl Removals {
         Some(Removal::new(sync, delete))
     }
 
-    /// Ends the last removal. Returns what it made durable.
+    /// Ends the last removal. Returns its sync, if any.
     pub(super) fn done(&mut self) -> Option<Synced> {
         match self.under_way.take()? {
             UnderWay::Segments { to } => self.removed_to = to,

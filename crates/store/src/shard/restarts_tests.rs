@@ -18,7 +18,7 @@ const SHARD: ShardId = ShardId(0);
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Bind(u64),
-    /// With this much room, in bytes.
+    /// Binds with this much free room, in bytes.
     BindOnFullDisk(u64),
     Stable,
     Trim(u64),

@@ -1,6 +1,6 @@
-//! Rewrites a sealed segment's binding log once, when all its positions are final: without hidden
-//! versions, trimmed positions and ids with positions, and with neighbours joined. This frees room
-//! and speeds up the opening of a long log.
+//! Rewrites a sealed segment's binding log once, when all its positions are final: without versions
+//! hidden by a newer view, trimmed positions and ids with positions, and with neighbours joined.
+//! This frees room and speeds up the opening of a long log.
 //!
 //! ```text
 //! seg-N.bindings ──a piece with each command──▶ seg-N.packed ──commands since are durable──▶ trim: packed to N + 1
@@ -46,10 +46,12 @@ const TOLD_AT_ONCE: usize = if cfg!(test) { 4 } else { 64 };
 /// then.
 const WAITS_FOR: u32 = 4;
 
-/// A longer map is not carried over to the next piece.
+/// Most parts of a map entry that is carried over to the next piece; a longer entry is written at
+/// once.
 const MAX_MAP_PARTS: usize = 64;
 
-/// Commands to skip after a failure such as a full disk; doubled by each further failure.
+/// Number of commands without rewriting after a failure such as a full disk. Each further failure
+/// doubles it.
 const FIRST_PAUSE: u64 = 1000;
 
 /// Progress of the rewriting, as segment numbers.
@@ -58,14 +60,15 @@ const FIRST_PAUSE: u64 = 1000;
 /// above `sure_to`.
 #[derive(Debug)]
 pub(super) struct Rewriting {
-    /// Logs below are rewritten, not necessarily durably.
+    /// Logs of segments below this number are rewritten, not necessarily durably.
     written_to: u32,
     /// `written_to` at the last checkpoint.
     covered_to: u32,
-    /// Logs below are rewritten, and the commands that they rely on are durable.
+    /// Logs of segments below this number are rewritten, and the commands that they rely on are
+    /// durable.
     sure_to: u32,
     current: Option<Rewrite>,
-    /// Commands left to skip.
+    /// Number of commands until the rewriting resumes.
     wait: u64,
     /// Commands to skip after the next failure.
     pause: u64,
@@ -151,7 +154,7 @@ impl ShardStore {
             return Ok(());
         };
         let outcome = current.go_on(&self.place, &self.contents, self.trim.position());
-        // Held ids must be in the active log before the old one goes.
+        // Held ids must be in the active log before the old one is deleted.
         match self.note(std::mem::take(&mut current.held), None) {
             Ok(()) => {}
             Err(StoreError::Full { .. }) => {
@@ -188,7 +191,7 @@ impl ShardStore {
 struct Rewrite {
     number: u32,
     old: String,
-    /// End of the old log's entries, and progress.
+    /// End of the old log's entries, and the offset reached so far, in bytes.
     end: u64,
     at: u64,
     /// Bytes per read; grows for a longer batch.
@@ -199,13 +202,13 @@ struct Rewrite {
     out: AppendFile,
     expected: Expected,
     entries: Vec<Binding>,
-    /// Possibly joined with the next ones.
+    /// The last run and owners, not written yet: the next ones may be joined with them.
     run: Option<(ViewNumber, Position, IndexRun)>,
     map: Option<(ViewNumber, Position, Vec<Owned>)>,
     map_end: Option<(ViewNumber, Position)>,
     /// Held ids to note in the active log.
     held: Vec<Binding>,
-    /// The last ones in the log.
+    /// The last hard state and the last stable bound in the log.
     memory: Option<Binding>,
     stable: Option<Binding>,
 }
@@ -239,7 +242,7 @@ impl Rewrite {
         })
     }
 
-    /// Returns whether this was the last piece.
+    /// Rewrites one piece. Returns whether it was the last.
     fn go_on(&mut self, place: &Place, contents: &Contents, trim: Position) -> Result<bool, StoreError> {
         if self.read.is_empty() && self.at < self.end {
             self.read_some(place)?;
@@ -295,7 +298,7 @@ impl Rewrite {
         Ok(())
     }
 
-    /// Takes over the valid part of an entry.
+    /// Takes over the still valid part of an entry.
     fn take(&mut self, binding: Binding, contents: &Contents, trim: Position) {
         match binding {
             Binding::Bind { view, first, count, segment, offset, bytes } => {
@@ -414,7 +417,7 @@ impl Rewrite {
     }
 }
 
-/// How many of the positions no newer registered view hides.
+/// Number of the `count` positions that precede the first one hidden by a newer registered view.
 fn shown(contents: &Contents, view: ViewNumber, first: Position, count: u64) -> u64 {
     let hidden = contents.history().and_then(|history| hidden_from(history, view));
     hidden.map_or(count, |from| from.since(first).min(count))

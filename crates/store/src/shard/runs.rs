@@ -26,7 +26,7 @@ pub(super) const BLOCK_ENTRIES: usize = if cfg!(test) { 4 } else { 64 };
 
 /// A value of consecutive places.
 pub(super) trait Stretch: Copy {
-    /// Predicts the first entry of a block.
+    /// The prediction for the first entry of a block.
     const NOTHING: Self;
 
     /// Never 0.
@@ -46,8 +46,8 @@ pub(super) trait Stretch: Copy {
     fn take_after(last: Self, how: u8, input: &mut Input<'_>) -> Option<Self>;
 }
 
-/// Counts entries found, packed, unpacked, or skipped in a block. No command may visit more because
-/// the log is long.
+/// Counts entries found, packed, unpacked, or skipped in a block (see
+/// [`ShardStore::visited`](super::ShardStore::visited)).
 #[derive(Debug, Default)]
 pub(super) struct Visits(Cell<u64>);
 
@@ -92,7 +92,7 @@ impl<T: Stretch> Runs<T> {
         self.insert_with(first, stretch, visits, |open| open.insert(first, stretch));
     }
 
-    /// The same without joining. Returns the replaced parts.
+    /// Adds a stretch like [`Runs::insert`], but never joins it. Returns the replaced parts.
     pub(super) fn insert_apart(&mut self, first: u64, stretch: T, visits: &Visits) -> Vec<T> {
         self.insert_with(first, stretch, visits, |open| open.insert_apart(first, stretch))
     }
@@ -108,7 +108,7 @@ impl<T: Stretch> Runs<T> {
         if !self.is_in_tail(first) {
             replaced = self.remove(first, first + stretch.count(), visits);
         }
-        // The removed entries may have been the tail.
+        // Check again: the removed entries may have been the tail.
         let within = if self.is_in_tail(first) {
             let replaced = insert(&mut self.tail);
             self.pack_tail(visits);
@@ -134,7 +134,7 @@ impl<T: Stretch> Runs<T> {
         removed.extend(self.tail.remove(from, end));
         visits.add(removed.len());
         self.fill_tail(visits);
-        // One entry may have become two.
+        // The removal may have split one entry into two.
         self.pack_tail(visits);
         removed
     }
@@ -229,7 +229,7 @@ impl<T: Stretch> Runs<T> {
         (from < end).then(|| self.blocks.range(before..end)).into_iter().flatten()
     }
 
-    /// Changes an unpacked block; splits it if it grows too long.
+    /// Unpacks a block and changes it; splits it if it grows too long.
     fn change<R>(&mut self, key: u64, visits: &Visits, change: impl FnOnce(&mut Open<T>) -> R) -> R {
         self.unpack(key, visits);
         let Some(Block::Unpacked(open)) = self.blocks.get_mut(&key) else {
@@ -253,7 +253,7 @@ impl<T: Stretch> Runs<T> {
         outcome
     }
 
-    /// Packs the previously unpacked block.
+    /// Unpacks a block, and packs the block unpacked before.
     fn unpack(&mut self, key: u64, visits: &Visits) {
         if self.unpacked == Some(key) {
             return;

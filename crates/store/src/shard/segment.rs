@@ -57,8 +57,8 @@ pub(super) fn records_bytes(records: &[(RecordId, Record)]) -> u64 {
     records.iter().map(|(_, record)| (FRAME_HEADER_BYTES + record.size()) as u64).sum()
 }
 
-/// Encodes all parts at `offset`. Returns for each part its stretches of at most `most` bytes (or
-/// one record).
+/// Encodes the records of all parts at `offset`. Returns each part's stretches of at most `most`
+/// bytes, or of one larger record.
 pub(super) fn encode_records<'a>(
     parts: impl Iterator<Item = &'a [(RecordId, Record)]>,
     offset: u64,
@@ -103,18 +103,19 @@ fn encode_record(id: RecordId, record: &Record, out: &mut Encoder) {
 pub(super) struct Frames {
     bytes: Bytes,
     at: usize,
-    /// Frames left.
+    /// Number of frames not read yet.
     count: u64,
-    /// After damage: whether all frame boundaries are certain nevertheless.
+    /// Whether the boundaries of all frames are known in spite of a damaged one. `None` before the
+    /// first damage.
     is_aligned: Option<bool>,
 }
 
-/// A frame is damaged, or its index is uncertain.
+/// A frame is damaged, or follows a damaged one so that its index is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DamagedFrame;
 
 impl Frames {
-    /// An unknown number of frames.
+    /// Reads an unknown number of frames.
     pub(super) fn new(bytes: Bytes) -> Self {
         Self::of(bytes, u64::MAX)
     }
@@ -127,7 +128,7 @@ impl Frames {
         self.bytes.len() - self.at
     }
 
-    /// The next checked record.
+    /// The next record, after its checksum is checked.
     ///
     /// A frame does not contain its index: the frames before it determine that. A damaged frame may
     /// have a wrong length. Frames after it count only if their number is right and each damaged
@@ -151,7 +152,7 @@ impl Frames {
         self.remaining() == 0
     }
 
-    /// Whether all boundaries are certain, given that the first frame is damaged.
+    /// Whether the boundaries of all frames are known although the first frame is damaged.
     fn are_aligned(mut self) -> bool {
         if self.count > (self.remaining() / FRAME_HEADER_BYTES) as u64 {
             return false;
@@ -171,8 +172,8 @@ impl Frames {
         self.remaining() == 0
     }
 
-    /// Possible ends of this frame: from there exactly the frames left, all intact, lead to the
-    /// end.
+    /// Offsets at which this frame may end: from each of them, exactly the remaining number of
+    /// frames, all intact, leads to the end.
     fn places_of_the_next(&self) -> impl Iterator<Item = usize> {
         let (at, end, left) = (self.at, self.bytes.len(), self.count - 1);
         // Number of intact frames from each place to the end.
@@ -222,7 +223,7 @@ fn is_whole(frame: &[u8]) -> bool {
 /// The valid part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Trusted {
-    /// In bytes, header included.
+    /// Length in bytes, header included.
     pub(super) len: u64,
     pub(super) entries: u64,
     pub(super) crc: u32,
@@ -318,7 +319,7 @@ impl AppendFile {
 
     /// Removes uncommitted bytes, durably: they must not reappear under later writes.
     fn cut_back(&self, disk: &dyn Disk) -> Result<(), StoreError> {
-        // Even an error about room may have lost data.
+        // Report any error as final: even an error about room may have lost data.
         let failed = |source| StoreError::Failed { file: self.name.clone(), source };
         disk.truncate(&self.name, self.trusted.len).and_then(|()| disk.sync(&self.name)).map_err(failed)
     }
@@ -349,8 +350,8 @@ pub(super) struct ActiveSegment {
     pub(super) bindings: AppendFile,
     /// Encoder state of the binding log.
     pub(super) expected: Expected,
-    /// Length of the binding log at its creation, in bytes; after an opening, length of a new log
-    /// then.
+    /// Length of the binding log at its creation, in bytes. After an opening: the length that a new
+    /// log would have had then.
     pub(super) bindings_began: u64,
 }
 
@@ -375,7 +376,7 @@ impl ActiveSegment {
         self.bindings.len() > 2 * start
     }
 
-    /// On failure this segment is unchanged.
+    /// Seals this segment and creates the next one. On failure this segment is unchanged.
     pub(super) fn seal_and_start_next(&self, place: &Place, initial: &[Binding]) -> Result<Self, StoreError> {
         let number = self.number + 1;
         let outcome = self.seal(&*place.disk).and_then(|()| Self::create(place, number, initial));
@@ -397,7 +398,6 @@ impl ActiveSegment {
         self.records.cut_back(disk)
     }
 
-    /// Cuts back the remains of a failed append.
     fn or_cut_back<T>(&self, disk: &dyn Disk, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
         if outcome.is_err() {
             self.cut_back(disk)?;

@@ -232,7 +232,7 @@ fn a_full_disk_leaves_nothing_half_done() {
     let store = filled(&disk, &[bind(1, 0, 0, 30, 50)]);
     let (used, before) = (disk.used(), numbers(&store));
     drop(store);
-    // A bind that seals the segment, and one that does not.
+    // A bind that seals the segment, and another without that effect.
     for (command, after) in [(bind(1, 30, 30, 20, 100), 50), (bind(1, 30, 30, 2, 50), 32)] {
         let mut failures = 0;
         for room in 0..5000 {
@@ -317,7 +317,7 @@ fn a_record_is_not_taken_for_another_behind_a_length_that_is_damaged() {
             if position < 3 { Ok(position) } else { Err(ReadFailure::Damaged(Position(position))) };
         assert_eq!(found.map(|found| found.records[0].id.number), expected);
     }
-    // Repairs bind them one by one.
+    // Repairs bind the damaged records one by one.
     for position in 3..10 {
         store.execute(&bind(1, position, position, 1, 15)).unwrap();
     }

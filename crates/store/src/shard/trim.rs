@@ -57,7 +57,8 @@ struct Content {
     owner: Owner,
     trim: Position,
     first_segment: u32,
-    /// 0 in files of version 1: no packed logs.
+    /// Packed logs of segments below this number are valid. 0 in files of version 1: no packed
+    /// logs.
     packed_to: u32,
 }
 
@@ -92,7 +93,6 @@ impl TrimFile {
         self.content.first_segment
     }
 
-    /// Packed logs are valid below.
     pub(super) fn packed_to(&self) -> u32 {
         self.content.packed_to
     }

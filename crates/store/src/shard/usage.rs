@@ -8,7 +8,7 @@ use super::index::IndexRun;
 use super::runs::Stretch;
 use super::{Kept, ShardStore, StoreError, leaving};
 
-/// Approximate maximum of parts.
+/// Approximate maximum number of parts of a segment.
 const PARTS_OF_A_SEGMENT: u64 = 32;
 
 /// Most held ids in one report.
@@ -29,9 +29,8 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Notes the positions of a run of records.
     pub(super) fn bound(&mut self, run: IndexRun, first: Position) {
-        // Assumes equally long records: only the segment knows their lengths.
+        // Assumes that the run's records are equally long: only the segment knows their lengths.
         let (count, frames) = (run.count(), u64::from(run.frames.max(1)));
         let before = |frame: u64| u64::from(run.bytes) * frame / frames;
         let begins = u64::from(run.offset) + before(run.skip.into());
@@ -91,8 +90,8 @@ fn part_bytes(offset: u64) -> u64 {
     (offset / PARTS_OF_A_SEGMENT).max(LEAST_PART_BYTES)
 }
 
-/// Usage of segments, oldest first. A trimmed part counts only after a part that is kept, because
-/// segments are deleted whole.
+/// Sums up the usage of segments, which are added oldest first. A trimmed part counts only after a
+/// part that is kept, because segments are deleted whole.
 struct Measured {
     usage: StoreUse,
     trim: Position,
@@ -205,7 +204,7 @@ impl ShardStore {
 mod tests {
     use super::*;
 
-    /// Parts, end of positions, and bytes (of records, in all).
+    /// A segment's parts, a bound above its positions, and its bytes (of records, in all files).
     type Segment<'a> = (&'a [(u64, u64)], u64, (u64, u64));
 
     fn measured(segments: &[Segment<'_>]) -> StoreUse {

@@ -27,7 +27,7 @@ pub(super) fn can_copy(controller: &Controller, now: Time, entry: &LogEntry) -> 
 }
 
 /// Schedules a check for when the absent holder of a copy may be replaced. Also drops `keepers`
-/// that the present entry does not ask for.
+/// that no longer need a place in the list of copies.
 pub(super) fn look_after_copies(controller: &mut Controller, now: Time) {
     let Some(entry) = &controller.current else { return };
     controller.keepers.retain(|replica| Wish::of(entry, *replica) == Wish::Keep);

@@ -7,7 +7,7 @@
 //!     |               |-- Registered ->|     the current view
 //!     |               |-- Survey ----->|
 //!     |               |<- Surveyed ----|     within a second
-//!     |<- Recovered --|                      the records that no replica has
+//!     |<- Recovered --|                      records that no answering replica has; silent nodes
 //! ```
 //!
 //! If no view can be formed, the operator sees and accepts the whole loss at once. With the
@@ -130,7 +130,8 @@ impl Controller {
         self.current.as_ref().is_some_and(|entry| entry.view_number() == view)
     }
 
-    /// The answer to a retransmission names the view that the first question caused.
+    /// Answers that nothing is lost now. After an accepted loss it also names the view that
+    /// continued, for retransmitted questions.
     fn answer_whole(&mut self, entry: &LogEntry, out: &mut Vec<RoleEffect>) {
         let mut text = format!("view {} is active: nothing to recover", entry.view_number());
         if let Some((after, start)) = entry.history.last_reassigned() {
@@ -230,8 +231,8 @@ fn judge(controller: &mut Controller, now: Time, answers: &Answers, out: &mut Ve
     controller.answer_orders((false, true), text, out);
 }
 
-/// Positions of a retired shard on no replica. A replica of its last view lacks only cuts, which
-/// the ordering layer has.
+/// Positions of a retired shard that no replica has. A replica of the last view lacks only cuts,
+/// which the ordering layer has.
 fn lost_of(retired: &RetiredShard, entry: &LogEntry, answers: &Answers, options: Options) -> Option<Gap> {
     let RetiredShard { shard, last, .. } = retired;
     let mut held = entry.history.start().max(retired.members().begins);

@@ -12,13 +12,12 @@ use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 use crate::shard;
 
-/// Drained and removed nodes, and their stand-ins.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leaving {
     pub(super) partings: Partings,
-    /// The view of `whole`.
+    /// The view in which the `whole` replicas are complete.
     view: ViewNumber,
-    /// Replicas with all records of that view.
+    /// Replicas that hold all records of that view.
     whole: BTreeSet<(ShardId, NodeId)>,
 }
 

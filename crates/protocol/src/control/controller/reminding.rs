@@ -6,7 +6,7 @@ use super::{Controller, Message, left_out, named, retired, send};
 use crate::roles::RoleEffect;
 
 impl Controller {
-    /// A role that was cut off may still believe in its old view.
+    /// Sends the view to excluded roles: they may have been cut off and still work in the old view.
     pub(super) fn remind(&self, now: Time, out: &mut Vec<RoleEffect>) {
         let Some(entry) = &self.current else { return };
         self.full.ask_for_trims(self.node, entry, out);

@@ -16,12 +16,13 @@ impl Controller {
         self.rest(now, if is_heard { backoff + self.options.limits.attempt_for } else { backoff });
         self.rival = is_heard.then_some(node);
         if is_heard {
-            // A restarted claimant has forgotten its claim, and may need this to look.
+            // A restarted claimant has forgotten its claim, and reads the register because of this.
             send(Address::Node(node, Endpoint::Controller), Message::Get { log: self.log }, out);
         }
     }
 
-    /// Reports progress to waiting controllers, a few times per attempt.
+    /// Reports progress to the other live controllers, at most once per quarter of `attempt_for`.
+    /// Each report makes waiting controllers wait at least `attempt_for` more.
     pub(super) fn tell_rivals(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         let Phase::Attempt(attempt) = &self.phase else { return };
         if now < self.announced_at + self.options.limits.attempt_for / 4 {

@@ -28,7 +28,7 @@ pub enum Message {
     },
     /// Replica to writer: written, but this replica cannot tell with which records. Another may.
     Unreadable { view: ViewNumber, spans: Vec<Span> },
-    /// Replica to writer: write these again later.
+    /// Replica to writer: asks for these writes again later.
     Retry {
         view: ViewNumber,
         spans: Vec<Span>,
@@ -54,21 +54,21 @@ pub enum Message {
         from: Position,
         /// End of the searched range; at most `from` if this replica cannot tell.
         upto: Position,
-        /// The trim point: no replica knows what was below.
+        /// The trim point. No replica knows the records below.
         trim: Position,
         found: Vec<(Position, RecordId)>,
     },
     /// Sequencer to primary: granted positions are overdue. Reply: `StableKnown`.
     FillRequest {
         view: ViewNumber,
-        /// Some shard has all its positions below: this view places them permanently.
+        /// Bound of permanent placement: some shard has all its positions below in this view.
         written: Position,
         overdue: Position,
     },
     /// Primary to head: asks for the final content of these positions, with junk in holes. Reply:
     /// `Filled`.
     Fill { view: ViewNumber, spans: Vec<Span> },
-    /// Head to primary: its records.
+    /// Head to primary: answers `Fill` with its records.
     Filled { view: ViewNumber, run: Run },
     /// Replica to client: view `old` is over, and these positions are vacant; asks for the client's
     /// records there. Reply: `Offer`.

@@ -1,4 +1,5 @@
-//! Vacant positions at a view's end, and the clients that were about to write there.
+//! Vacant positions (those without a record at a view's end), and the clients that were about to
+//! write there.
 //!
 //! A flushing shard writes junk into vacant positions. A record in flight at the view's end would
 //! lose its position, and its append would fail if a later one of its session is in the log. So the
@@ -26,12 +27,13 @@ use crate::shard::send;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Writers {
     clients: BTreeSet<Address>,
-    /// Whether this replica served the whole view, and so knows all of them.
+    /// Whether this replica served the whole view, and so knows all its writers.
     are_known: bool,
 }
 
 impl Writers {
-    /// Beyond `most` clients the rest are not asked: one connection may have any number.
+    /// Notes a client. Beyond `most` clients the rest are not asked: one connection may have any
+    /// number.
     pub(super) fn note(&mut self, from: Address, most: usize) {
         if matches!(from, Address::Client(..)) && self.clients.len() < most {
             self.clients.insert(from);
@@ -53,7 +55,7 @@ pub(super) struct Vacancy {
     claim: ViewNumber,
     old: ViewNumber,
     first: Position,
-    /// End of the part.
+    /// End of the part of the flush that is decided now.
     upto: Position,
     vacant: BTreeSet<Position>,
     /// The vacant positions, as sent to clients.
@@ -61,7 +63,7 @@ pub(super) struct Vacancy {
     /// Stored or offered records, and their bytes.
     known: BTreeMap<Position, (RecordId, Record)>,
     bytes: usize,
-    /// Clients asked, and those not answered yet.
+    /// Clients that the shard has asked, and the clients among them that have not answered.
     asked: BTreeSet<Address>,
     waiting: BTreeSet<Address>,
     may_come: bool,
@@ -102,7 +104,6 @@ impl Vacancy {
         })
     }
 
-    /// Asks the clients that have not answered.
     pub(super) fn ask(&self, out: &mut Vec<RoleEffect>) {
         self.waiting.iter().for_each(|client| self.ask_one(*client, out));
     }
@@ -144,7 +145,7 @@ impl Vacancy {
         }
     }
 
-    /// Shortens the part to `upto`, but keeps its first position.
+    /// Shortens the part of the flush to `upto`, but keeps its first position.
     fn cut(&mut self, upto: Position) {
         let vacant = self.vacant.first().copied().into_iter();
         let first = vacant.chain(self.known.keys().next().copied()).min().unwrap_or(self.first);
@@ -173,7 +174,6 @@ impl Vacancy {
         self.asked_at.is_some() && now >= self.deadline(timeout)
     }
 
-    /// Starts the wait.
     pub(super) fn begin(&mut self, now: Time) {
         self.asked_at.get_or_insert(now);
     }
@@ -189,7 +189,7 @@ pub(super) fn by_position(there: &[Stored]) -> BTreeMap<Position, (RecordId, Rec
     there.iter().map(|stored| (stored.position, (stored.id, stored.record.clone()))).collect()
 }
 
-/// The flushed records: junk where none is known.
+/// The records to flush: junk where no record is known.
 pub(super) fn filled(
     own: impl Iterator<Item = Position>,
     mut known: BTreeMap<Position, (RecordId, Record)>,

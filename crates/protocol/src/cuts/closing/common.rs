@@ -1,4 +1,4 @@
-//! The part of a shard's local log that all replicas have that answered a claim.
+//! The common part of a shard's local log: the records that all its answering replicas have.
 
 use crate::cuts::shard::{Rest, Submitted};
 use crate::parts::IdSet;
@@ -7,7 +7,7 @@ use crate::parts::IdSet;
 pub(super) struct Common {
     /// Common part of the replicas that know the order: index of its first record, and ids.
     ordered: Option<(u64, Vec<Submitted>)>,
-    /// Ids that each of the other replicas holds.
+    /// For each restarted replica, which does not know the order: the ids that it holds.
     held: Vec<IdSet>,
 }
 
@@ -24,8 +24,8 @@ impl Common {
         }
     }
 
-    /// Undecided ids. A replica drops decided records only, and may not have received all cuts of
-    /// the member.
+    /// Common ids from index `decided` on. An answer may begin lower, if the replica has not
+    /// received all cuts of the member, but never higher: a replica drops only decided records.
     pub(super) fn undecided(&self, decided: u64) -> Vec<Submitted> {
         let Some((from, names)) = &self.ordered else { return vec![] };
         part_of((*from, names), decided, u64::MAX)
@@ -36,13 +36,13 @@ impl Common {
         self.ordered.as_ref().map(length)
     }
 
-    /// Known ids in `from..end`, with the index of the first.
+    /// Common ids with indexes in `from..end`, and the index of the first.
     pub(super) fn within(&self, from: u64, end: u64) -> (u64, Vec<Submitted>) {
         let Some((first, names)) = &self.ordered else { return (from, vec![]) };
         (from.max(*first), part_of((*first, names), from, end))
     }
 
-    /// The prefix of `names` that all stores hold.
+    /// The prefix of `names` that all restarted replicas hold.
     pub(super) fn held_of(&self, names: Submitted) -> Submitted {
         let gaps = self.held.iter().filter_map(|held| held.missing(names.ids).first().copied());
         let end = gaps.map(|gap| gap.first).min().unwrap_or(names.ids.end());

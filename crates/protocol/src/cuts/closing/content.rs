@@ -1,4 +1,5 @@
-//! The positions that a closing cut gives to the rests of the shards.
+//! The positions that a closing cut gives to the rests of the shards, the records that no cut
+//! covers.
 //!
 //! Without windows it is one cut of all rests, shard by shard. With windows it continues the cuts
 //! of the known windows, up to the last that contains a record of a rest. In these, every shard
@@ -42,21 +43,21 @@ pub(super) struct Content<'a> {
     sessions: &'a mut Sessions,
     parts: VecDeque<Cut>,
     part: Cut,
-    /// Shards that end before a record that some replica lacks.
+    /// Shards with a record that some replica lacks. Their part of the closing cut ends before it.
     ended: BTreeSet<ShardId>,
 }
 
-/// The positions of skipped names.
+/// Treatment of the positions of skipped names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Passed {
-    /// They stay empty.
+    /// Skipped positions stay empty.
     Keep,
-    /// The next names get them.
+    /// The next names get the skipped positions.
     Skip,
 }
 
 impl<'a> Content<'a> {
-    /// `sessions` know the ordered names, and record new ones.
+    /// `sessions` contain the names ordered so far, and record new ones.
     pub(super) fn new(
         first: Position,
         rests: &'a BTreeMap<ShardId, Common>,
@@ -67,7 +68,7 @@ impl<'a> Content<'a> {
         Self { rests, filter, sessions, parts, part, ended: BTreeSet::new() }
     }
 
-    /// All parts. `decided`: decided length of a local log.
+    /// All parts. `decided` returns the decided length of a shard's local log.
     pub(super) fn parts(
         mut self,
         decided: impl Fn(ShardId) -> u64,
@@ -151,8 +152,8 @@ impl<'a> Content<'a> {
         }
     }
 
-    /// The shard ends before the first record that some store lacks, since a session's records keep
-    /// their order.
+    /// Orders new names. The shard's part ends before the first record that some replica lacks,
+    /// since a session's records keep their order.
     fn order(&mut self, shard: ShardId, common: &Common, names: Submitted, passed: Passed) {
         self.make_room();
         let new = self.filter.new_of(names, &self.part, self.sessions);
@@ -226,7 +227,7 @@ mod tests {
         }
     }
 
-    /// Shard and index of each remaining slot, written one by one.
+    /// Shard and index of each remaining slot, computed slot by slot.
     fn slots(windows: &Windows) -> Vec<(ShardId, u64)> {
         let mut slots = vec![];
         let mut lent = 1000;

@@ -17,7 +17,7 @@ use crate::shard::{Core, Write, send};
 
 type Out = Vec<RoleEffect>;
 
-/// Sending view, view that made the cut, and first position.
+/// Identity of a cut: sending view, view that made the cut, and first position.
 pub(super) type Name = (ViewNumber, ViewNumber, Position);
 
 impl LocalPath {
@@ -127,8 +127,8 @@ impl LocalPath {
     }
 }
 
-/// Whether to accept a cut. Under a claim: one of an earlier view. In a view: once its registration
-/// is known, which fixes the start.
+/// Whether to accept a cut. A claim may send cuts of earlier views. A view's own cuts are accepted
+/// when its registration, which fixes the start, is known.
 pub(super) fn is_obeyed(core: &Core, from: Address, view: ViewNumber, of: ViewNumber, out: &mut Out) -> bool {
     core.accepts(from, view, out) && (of < view || core.is_open())
 }

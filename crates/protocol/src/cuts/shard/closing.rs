@@ -10,7 +10,8 @@ use crate::roles::RoleEffect;
 use crate::shard::{Core, Write, send};
 
 impl LocalPath {
-    /// The replica is fenced for the claim, which is no view yet.
+    /// Whether to obey this claim's closing cut: the replica is fenced for the claim, which is no
+    /// view yet.
     pub(super) fn may_close(
         core: &Core,
         from: Address,
@@ -68,7 +69,8 @@ impl LocalPath {
         out: &mut Vec<RoleEffect>,
     ) {
         if self.misses_names(core.shard, &runs) {
-            // It names only records that each receiver reported, unless a store failed since.
+            // A named record is missing here. All receivers reported it, so this store failed
+            // since.
             return;
         }
         let end = first + runs.iter().map(|run| run.ids.count).sum::<u64>();

@@ -31,7 +31,7 @@ use crate::shard::{Core, Foretold, send};
 /// decided ones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Foretelling {
-    /// Indexes below this one are foretold.
+    /// Indexes below this one are foretold (predicted).
     end: u64,
     /// The position of index `end`, or a lower bound of it.
     upto: Position,
@@ -53,7 +53,7 @@ impl Foretelling {
         self.end = 0;
     }
 
-    /// Returns whether the gapless part grew.
+    /// Notes a committed cut. Returns whether the gapless part grew.
     fn note_committed(&mut self, first: Position, runs: &[Ordered]) -> bool {
         let mut end = first;
         for run in runs {
@@ -290,7 +290,7 @@ impl LocalPath {
         self.local.foretelling.forget_below(core.stable);
     }
 
-    /// Backup: reports its durable length, with quotas.
+    /// Backup, with quotas: reports its durable length to the primary.
     pub(super) fn tell_stored(&mut self, core: &Core, out: &mut Out) {
         let length = self.local.durable();
         if core.is_primary() || !self.has_begun(core) || length <= self.local.acknowledged {
@@ -315,7 +315,7 @@ impl Turns {
     /// The foretold length, and the position of the next index or a lower bound. `everywhere`:
     /// durable length on all replicas. `None`: no window is known.
     fn foretold(&self, everywhere: u64, stable: Position) -> Option<(u64, Position)> {
-        // Records of past windows come from the store.
+        // Begins at the window of `stable`: records below come from the store.
         let over = self.windows.partition_point(|window| window.base <= stable).checked_sub(1)?;
         let mut known = None;
         for window in self.windows.range(over..) {

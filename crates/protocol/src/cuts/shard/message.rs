@@ -34,9 +34,10 @@ impl Submitted {
 /// Durable records of an ended view that no cut known to this fenced replica covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rest {
-    /// From a process that took part in the view and knows the order.
+    /// From a process that took part in the view and knows the order: the ids from index `from` on.
     LocalLog { from: u64, names: Vec<Submitted> },
-    /// From a process that restarted since: all its records without a position, which may be more.
+    /// From a process that restarted since: all its records without a position, perhaps of other
+    /// views, too.
     Held { names: Vec<IdRun> },
 }
 
@@ -67,9 +68,8 @@ pub enum Message {
     /// Primary to backup: the next indexes of the local log; padding if there are no records. The
     /// backup replies `LocalAck`.
     LocalAppend {
-        /// Indexes count from its start.
+        /// Indexes count from this view's start.
         view: ViewNumber,
-        /// The addressed incarnation of the backup.
         incarnation: Incarnation,
         index: u64,
         names: Submitted,
@@ -95,7 +95,7 @@ pub enum Message {
     /// Leader to replica: records below `length` have a position or never get one.
     CutAck {
         view: ViewNumber,
-        /// End of the cuts that decided it.
+        /// End of the cuts that decided `length`.
         end: Position,
         length: u64,
     },
@@ -147,7 +147,7 @@ pub enum Message {
         /// The last view of the shard, whose versions the positions are.
         of: ViewNumber,
         first: Position,
-        /// Up to the end of the shard's positions. Other shards' runs are only counted.
+        /// Runs up to the shard's last position. Runs of other shards carry only a count.
         runs: Vec<Ordered>,
     },
 }

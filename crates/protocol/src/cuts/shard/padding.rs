@@ -17,20 +17,20 @@ use crate::shard::{Core, send};
 /// The turn of the shard's last record.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turn {
-    /// Its end. `None`: its window is unknown.
+    /// Index at which the turn ends. `None`: its window is unknown.
     end: Option<u64>,
-    /// Index and arrival of its first record.
+    /// Index and arrival of the turn's first record.
     began: (u64, Time),
-    /// Arrival of the record before.
+    /// Arrival of the last record before the turn.
     before: Option<Time>,
     came_at: Option<Time>,
 }
 
-/// The part of a local log for which other shards wait.
+/// The part of a local log, up to index `to`, for which other shards wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Awaited {
     to: u64,
-    /// Length of the local log when they asked. Lower records may not be durable yet.
+    /// Length of the local log when the other shards asked. Lower records may not be durable yet.
     behind: u64,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Adds windows that follow the known ones. Returns the last number.
+    /// Adds windows that follow the known ones. Returns the number of the last known window.
     fn learn(&mut self, shard: ShardId, windows: Vec<Window>) -> Option<u32> {
         self.shard = shard;
         if std::mem::take(&mut self.guesses_last) {
@@ -150,8 +150,8 @@ impl LocalLog {
 }
 
 impl LocalPath {
-    /// When to pad, and up to which index. A turn waits until its first record is durable: it gets
-    /// no position earlier, and more records may come.
+    /// When to pad, and up to which index. A turn is not padded before its first record is durable:
+    /// that record gets no position earlier, and more records may come.
     fn padding_due(&self, core: &Core) -> Option<(Time, u64)> {
         let local = &self.local;
         let durable = local.durable();
@@ -194,7 +194,8 @@ impl LocalPath {
         self.foretell(core, out);
     }
 
-    /// Primary: other shards wait for the turns below `length`. It reports them, even again.
+    /// Primary: fills the local log up to `length`, since other shards wait, and reports it, even
+    /// again.
     pub(super) fn fix(&mut self, core: &mut Core, now: Time, length: u64, out: &mut Out) {
         if !core.is_primary() || !self.has_begun(core) {
             return;

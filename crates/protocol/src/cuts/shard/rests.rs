@@ -15,9 +15,9 @@ use crate::mutation::Mutation;
 use crate::roles::RoleEffect;
 use crate::shard::{Core, send};
 
-/// A local log is bounded and has no more runs.
+/// Maximum number of reported runs. A local log is bounded and has no more.
 const MOST_NAMES: usize = limits::RING_RECORDS;
-/// Bytes of one run.
+/// Encoded bytes of one run.
 const NAME_BYTES: usize = 16 + 3 * 8;
 const _: () = assert!(MOST_NAMES * NAME_BYTES + 1024 < limits::MAX_FRAME_BYTES);
 
@@ -53,7 +53,8 @@ impl Frozen {
         }
     }
 
-    /// The rest ends before a failed write. Returns its names, if it was one of this log.
+    /// Notes a failed write, before which the rest ends. Returns its names, if it belongs to this
+    /// log.
     pub(super) fn failed(&mut self, ticket: Ticket) -> Option<Submitted> {
         let (names, stored) = self.parts.iter_mut().find(|(_, stored)| *stored == Stored::Writing(ticket))?;
         *stored = Stored::Failed(Time::ZERO);

@@ -49,7 +49,7 @@ impl LocalPath {
         send(owing.retired.leader, Message::Owe { view: owing.retired.view }, out);
     }
 
-    /// The replica serves the missed cuts once they are stored.
+    /// Stores the missed cuts, whose records the replica then serves.
     pub(super) fn got_owed(
         &mut self,
         core: &mut Core,
@@ -111,7 +111,8 @@ impl LocalPath {
         filled
     }
 
-    /// Discards records without a position: their clients submit them to other shards.
+    /// The missed cuts are stored: discards records without a position, which their clients submit
+    /// to other shards.
     pub(super) fn owed_stored(&mut self, core: &mut Core, ticket: Ticket, out: &mut Out) {
         let is_here = |owing: &Owing| owing.write.is_some_and(|write| write <= ticket);
         if let Some(Owing { retired, .. }) = self.owing.take_if(|owing| is_here(owing)) {

@@ -66,7 +66,7 @@ impl DataPath for ById {
                 self.put(core, now, from, (view, session), (first, records), out);
             }
             Message::Order { view, batch, backups, stable, runs } if core.accepts(from, view, out) => {
-                // First, so that the backups receive it with the ids.
+                // Learns the stable bound first, so that the backups receive it with the ids.
                 core.learn_stable(self, view, stable, out);
                 self.order(core, now, (view, batch), Duty::Primary { leader: from, backups }, runs, out);
             }
@@ -94,14 +94,14 @@ impl DataPath for ById {
         self.held.stored(ticket);
     }
 
-    /// Asks the client to put the records again.
+    /// After a failed write, asks the client to put the records again.
     fn failed(&mut self, core: &mut Core, now: Time, ticket: Ticket, out: &mut Out) {
         self.predicting.failed(core, ticket);
         match self.held.failed(ticket) {
             Some((client @ Address::Client(..), ids)) => {
                 send(client, shard::Message::Busy { view: core.view_number(), ids, disk_full: true }, out);
             }
-            // Another replica sent them: an immediate request would fail again.
+            // Another replica sent the records: an immediate request would fail again.
             Some(_) => self.held.waiting.values_mut().for_each(|waiting| waiting.had_no_room(now)),
             None => {}
         }
@@ -211,7 +211,7 @@ impl ById {
         let ids = IdRun { session, first, count: records.len() as u64 };
         let config = &core.memory.config;
         if records.iter().any(|record| config.is_too_large(record)) {
-            // A foreign client.
+            // Only foreign clients send this.
             return;
         }
         if !core.is_named() || core.is_closed() {
@@ -219,7 +219,8 @@ impl ById {
         }
         let over_after = HeldIds::over_after(&core.memory.config, core.options.limits);
         if self.held.expires(core.stable, session, over_after) {
-            // The sequencing replicas answer the client; this replica may have forgotten void ids.
+            // Ignores the put: the sequencing replicas answer the client; this replica may have
+            // forgotten void ids.
             return;
         }
         let from = (client.peer(), session);
@@ -310,8 +311,8 @@ impl ById {
             waiting.part = part;
             return;
         }
-        // While a view forms, clients are refused: missing records come from another replica, or
-        // almost never before its start.
+        // While a view forms, clients are refused, so missing records come almost only from other
+        // replicas.
         let timeout = match part {
             _ if !core.is_open() => BACKUP_WAITS,
             Duty::Primary { .. } => self.held.timeout(limits::MISSING_FOR),
@@ -393,7 +394,6 @@ impl ById {
         }
     }
 
-    /// Asks other replicas for overdue records.
     fn ask_for_missing(&mut self, core: &mut Core, now: Time, out: &mut Out) {
         let due = |(_, waiting): &(_, &Waiting)| waiting.asks.is_due(now);
         let due: Vec<_> = self.held.waiting.iter().filter(due).map(|(batch, _)| *batch).collect();
@@ -478,7 +478,7 @@ impl ById {
         }
     }
 
-    /// Asks the leader about old records without positions. Repeats, since messages may get lost.
+    /// Asks the leader about old records without positions.
     fn ask_about_orphans(&mut self, core: &mut Core, now: Time, out: &mut Out) {
         let is_due = self.held.orphan_check_at().is_some_and(|at| now >= at);
         if !core.is_open() || !is_due {
@@ -495,7 +495,6 @@ impl ById {
         }
     }
 
-    /// Discards records that cannot get positions.
     fn discard_decided(&mut self, core: &mut Core, session: SessionId, first: u64, end: u64, out: &mut Out) {
         for ids in self.held.decide(session, first, end) {
             core.gate.store(StorageCommand::Discard(ids), out);
@@ -514,7 +513,6 @@ fn done(core: &Core, view: ViewNumber, batch: Position, part: &Duty, out: &mut O
     }
 }
 
-/// Primary: sends the order to unanswered backups.
 fn pass_on(
     core: &Core,
     (view, batch): (ViewNumber, Position),

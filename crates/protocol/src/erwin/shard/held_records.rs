@@ -47,10 +47,10 @@ pub(super) struct HeldRecords {
     silent: BTreeMap<SessionId, Silence>,
     /// Next search for silent sessions.
     orphan_check_at: Time,
-    /// Known ends of this view.
+    /// Known session ends, in this view.
     ended: BTreeMap<SessionId, u64>,
     pub(super) waiting: BTreeMap<(ViewNumber, Position), Waiting>,
-    /// Other replicas' requests during the store's search.
+    /// Other replicas' requests while the store searches the records.
     pub(super) questions: BTreeMap<Ticket, Question>,
     pub(super) last_find: Ticket,
     /// Records being written, oldest first.
@@ -71,7 +71,7 @@ pub(super) struct Waiting {
     pub(super) first: Position,
     pub(super) runs: Vec<Ordered>,
     pub(super) since: Time,
-    /// When to ask the other replicas.
+    /// When to ask the other replicas for the records.
     pub(super) asks: Backoff,
     /// Latest end of the wait for an active client.
     pub(super) at_most: Time,
@@ -101,9 +101,9 @@ pub(super) struct Question {
 /// A put's ids by state.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Sorted {
-    /// Must be stored.
+    /// Ids that must be stored.
     pub(super) fresh: Vec<IdRun>,
-    /// Are stored, or were.
+    /// Ids that are stored, or were.
     pub(super) known: Vec<IdRun>,
     /// Permanent no-ops.
     pub(super) refused: Vec<IdRun>,
@@ -131,17 +131,17 @@ impl Silence {
 }
 
 impl HeldRecords {
-    /// Ids in a reopened store.
+    /// State after a restart, from the ids in the store.
     pub(super) fn recover(put: Vec<IdRun>, void: Vec<IdRun>) -> Self {
         Self { ids: HeldIds::recover(put), voids: void.into_iter().collect(), ..Self::default() }
     }
 
-    /// Stored, or being written.
+    /// Adds ids whose records are stored, or being written.
     pub(super) fn hold(&mut self, ids: IdRun, from: Option<Peer>) {
         self.ids.records_mut().add(ids, from);
     }
 
-    /// Deleted, or never stored.
+    /// Removes ids whose records are deleted, or were never stored.
     pub(super) fn release(&mut self, ids: IdRun) {
         self.ids.release(ids);
     }
@@ -177,7 +177,7 @@ impl HeldRecords {
         self.heard.insert(session, Heard { at: now, from, is_connected: true });
     }
 
-    /// Unless its clients return, they send nothing more.
+    /// Notes that a peer's clients send nothing more, unless they return.
     pub(super) fn disconnected(&mut self, now: Time, peer: Peer) {
         for heard in self.heard.values_mut().filter(|heard| heard.from == peer && heard.is_connected) {
             (heard.at, heard.is_connected) = (now, false);
@@ -205,7 +205,6 @@ impl HeldRecords {
         self.waiting.values().flat_map(|waiting| self.resolve(shard, waiting).missing).collect()
     }
 
-    /// Time of the next search for possible orphans.
     pub(super) fn orphan_check_at(&self) -> Option<Time> {
         (self.ids.records().count() > 0).then_some(self.orphan_check_at)
     }
@@ -258,8 +257,8 @@ impl HeldRecords {
         orphans
     }
 
-    /// If the table forgets idle sessions, tracking restarts at `stable`, so that none of them
-    /// seems expired.
+    /// Notes a session as active. If the table forgets idle sessions, tracking restarts at
+    /// `stable`, so that none of them seems expired.
     fn note_active(&mut self, stable: Position, session: SessionId, max_sessions: usize) {
         self.ids.note_active(stable, session);
         let refused = || self.refused.iter().map(|ids| ids.session).collect();
@@ -312,7 +311,6 @@ impl HeldRecords {
         self.ids.missing(ids)
     }
 
-    /// Splits ids into no-ops and others.
     pub(super) fn split_void(&self, ids: IdRun) -> (Vec<IdRun>, Vec<IdRun>) {
         (self.voids.within(ids), self.voids.missing(ids))
     }
@@ -330,7 +328,7 @@ impl HeldRecords {
         let end = self.ended.get(&ids.session).copied().unwrap_or(u64::MAX);
         let ids = ids.head(end.saturating_sub(ids.first).min(ids.count));
         for ids in self.refused.missing(ids) {
-            // Nor are no-ops that are not permanent yet.
+            // No-ops that are not permanent yet are not answered, either.
             for ids in self.voids.missing(ids) {
                 sorted.known.extend(self.held(ids));
                 for ids in self.missing(ids) {
@@ -373,7 +371,7 @@ impl HeldRecords {
             } else if run.shard == shard && run.is_void {
                 self.voids.add(run.ids);
             } else if run.shard == shard {
-                // A failed attempt may have voided it.
+                // A failed attempt may have made these ids void.
                 self.voids.remove(run.ids);
             }
         }
@@ -398,7 +396,8 @@ impl HeldRecords {
     }
 
     /// Forgets sessions inactive for `idle_positions`, which no sequencing replica admits any more.
-    /// Returns their orphans, which never get positions. Searches at most every sixteenth of that.
+    /// Returns their orphans, which never get positions. Searches at most once in a sixteenth of
+    /// these positions.
     pub(super) fn sweep(&mut self, stable: Position, idle_positions: u64) -> Vec<IdRun> {
         let Some(orphans) = self.ids.sweep(stable, idle_positions) else { return vec![] };
         self.decided.retain(|session, _| self.ids.is_active(*session));
@@ -430,8 +429,8 @@ impl HeldRecords {
         self.ended.clear();
     }
 
-    /// No member of the registered view: its knowledge may be outdated. Returns the held ids
-    /// without positions.
+    /// Forgets everything: the replica is no member of the registered view, and its knowledge may
+    /// be outdated. Returns the held ids without positions.
     pub(super) fn leave(&mut self) -> Vec<IdRun> {
         let unplaced = self.ids.unplaced();
         *self = Self { last_find: self.last_find, ..Self::default() };
@@ -442,7 +441,7 @@ impl HeldRecords {
         self.ids.unplaced_count()
     }
 
-    /// The view that asked is over.
+    /// Forgets batches and questions of a view that is over.
     pub(super) fn stop_waiting(&mut self) {
         self.waiting.clear();
         self.questions.clear();
@@ -476,7 +475,7 @@ impl Waiting {
     pub(super) fn next_asked(&mut self) -> Vec<NodeId> {
         let others = self.others();
         if self.is_last_call || self.missing_at.len() >= others.len() {
-            // They may have received records since.
+            // The replicas may have received records since.
             self.missing_at.clear();
         }
         if self.is_last_call || others.is_empty() {
@@ -498,12 +497,11 @@ impl Waiting {
         }
     }
 
-    /// No room for another replica's records.
+    /// Postpones the next request: there was no room for the received records.
     pub(super) fn had_no_room(&mut self, now: Time) {
         self.asks.postpone(now);
     }
 
-    /// Ids that all other replicas reported missing.
     pub(super) fn missing_everywhere(&self, ids: Vec<IdRun>) -> Vec<IdRun> {
         self.others().into_iter().fold(ids, |ids, node| {
             let missing = self.missing_at.get(&node);
@@ -569,7 +567,7 @@ mod tests {
         assert!(held.expires(Position(10 + 2 * IDLE), session, IDLE));
         let later = SessionId::new(Position(10 + IDLE), 8);
         assert!(!held.expires(Position(10 + 2 * IDLE), later, IDLE));
-        // A new replica does not know its past.
+        // A new replica does not know the session's past.
         assert!(!HeldRecords::default().expires(Position(10 + 2 * IDLE), session, IDLE));
     }
 

@@ -26,7 +26,7 @@ pub enum Message {
         view: ViewNumber,
         /// The batch's first position, and its name within the view.
         batch: Position,
-        /// Backups that must hold them.
+        /// Backups that must hold the records.
         backups: Vec<Member>,
         /// The sender's stable bound.
         stable: Position,
@@ -36,9 +36,7 @@ pub enum Message {
     ReplicateOrder {
         view: ViewNumber,
         batch: Position,
-        /// The backup's incarnation.
         incarnation: Incarnation,
-        /// The primary's stable bound.
         stable: Position,
         runs: Vec<Ordered>,
         /// Replicas that may have records that the backup misses.

@@ -1,28 +1,30 @@
-//! Limits of a session table, and how it shrinks: a view change carries it in one message.
+//! Limits of the table of remembered sessions, and how it shrinks: a view change carries it in one
+//! message.
 
 use seriatim_model::{Position, SessionId};
 
 use super::{Session, Sessions};
 
-/// Limit of successors examined to date a session.
+/// Number of successors followed, one after the other, to find a session's last activity.
 const MOST_FOLLOWED: usize = 16;
 
-/// Limit of sessions opened above the end of the order, in a table for `most`.
+/// Limit of known sessions that were opened above the end of the order, if the table may have
+/// `most` sessions.
 fn most_ahead(most: usize) -> usize {
     (most / 64).max(16)
 }
 
-/// Limit of unknown sessions that a leader's clients may end, since the leader remembers each end
-/// in a table for `most`.
+/// Limit of sessions that clients may end although the leader does not know them: it remembers each
+/// end in its table of `most` sessions.
 #[must_use]
 pub(crate) fn most_closed(most: usize) -> u64 {
     (most as u64 / 8).max(16)
 }
 
 impl Sessions {
-    /// Whether the session exceeds the limit of sessions opened above `ordered`, in a table for
-    /// `most`, which can forget them only later. Few are necessary: only a view change lowers the
-    /// tail below a client's.
+    /// Whether one more session opened above `ordered` exceeds the limit of such sessions in a
+    /// table of `most`, which can forget them only later. Few are necessary: only a view change
+    /// lowers the tail below a position that a client has seen.
     #[must_use]
     pub fn is_too_many_ahead(&self, session: SessionId, ordered: Position, most: usize) -> bool {
         let is_above = session.opened_at() > ordered && !self.sessions.contains_key(&session);
@@ -30,13 +32,13 @@ impl Sessions {
         is_above && known.take(most_ahead(most)).count() == most_ahead(most)
     }
 
-    /// The sessions to [forget](Self::expire), at least a sixteenth, for room among `most`: ended
-    /// ones first, then the longest unbound. Keeps `is_kept` sessions and sessions bound at or
-    /// above `stable`.
+    /// The sessions to [forget](Self::expire), so that at most fifteen sixteenths of `most` remain:
+    /// ended sessions first, then the longest idle ones. Keeps `is_kept` sessions and sessions
+    /// bound at or above `stable`.
     ///
     /// Also keeps sessions opened at or above `ordered`: forgetting them would refuse new sessions.
     ///
-    /// A session is as recent as its successors: a run that resumes it needs it to find them.
+    /// A session is as recent as its successors: a run that resumes it finds them only through it.
     #[must_use]
     pub fn least_recent(
         &self,
@@ -58,13 +60,14 @@ impl Sessions {
         oldest.into_iter().take(self.excess(most)).map(|(_, _, id)| id).collect()
     }
 
-    /// Whether a session and its successors have ended, and their last binding.
+    /// Whether the last successor of a session has ended, and the highest bound position of the
+    /// session and its successors.
     fn succeeded(&self, session: &Session) -> (bool, Position) {
         let (mut last, mut last_bound) = (session, session.last_bound);
         for _ in 0..MOST_FOLLOWED {
             let Some(successor) = last.successor else { break };
             let Some(next) = self.sessions.get(&successor) else {
-                // Nothing of the successor arrived yet, unless it was forgotten.
+                // No record of the successor has arrived, or the successor was forgotten.
                 return (self.is_forgotten(successor), last_bound);
             };
             (last, last_bound) = (next, last_bound.max(next.last_bound));
@@ -72,8 +75,8 @@ impl Sessions {
         (last.end.is_some(), last_bound)
     }
 
-    /// Like `least_recent`, if all sessions were opened at or above the end of the order: the
-    /// lowest opened, so that the floor rises least.
+    /// Like `least_recent`, if all sessions were opened at or above the end of the order: chooses
+    /// the lowest opened ones, so that the floor rises least.
     #[must_use]
     pub fn opened_lowest(
         &self,
@@ -138,9 +141,9 @@ impl Sessions {
         having.into_iter().take_while(take).map(|(_, id)| id).collect()
     }
 
-    /// Shrinks the table to one message: the highest `runs` runs of positions, and `voids` no-op
-    /// runs. The client of a dropped position learns only that its append is in the log; the client
-    /// of a forgotten session learns that it has expired.
+    /// Shrinks the table to one message: keeps the highest `runs` runs of positions and at most
+    /// `voids` no-op runs. The client of a dropped position learns only that its append is in the
+    /// log; the client of a forgotten session learns that it has expired.
     pub fn prune(&mut self, runs: usize, voids: usize) {
         if self.void_runs > voids {
             let over = self.most_voids(Position(u64::MAX), voids, |_| false);

@@ -31,7 +31,7 @@ impl Cluster {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         let clock = node.clock(self.scene.now);
         if node.is_paused || node.beats_at_the_earliest() > self.scene.now {
-            // The process reads it when it resumes.
+            // The process reads the heartbeat when it resumes.
             return node.pulse.keeps(from, Via(via.0), beat);
         }
         let changes = node.pulse.hears(clock, from, Via(via.0), beat);

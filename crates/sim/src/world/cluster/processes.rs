@@ -72,7 +72,7 @@ impl Cluster {
             Err(cause) => {
                 let incarnation = node.incarnation;
                 node.start_failure = Some(cause.to_string());
-                // As an operator would do for an unreadable disk, or a journal with losses.
+                // An operator would do the same for an unreadable disk, or a journal with losses.
                 node.disk.replace_bad_sectors();
                 if lied {
                     node.disk = MemoryDisk::new();
@@ -98,7 +98,7 @@ impl Cluster {
         }
     }
 
-    /// With `power`, the disk keeps any part of the unsynced writes.
+    /// Kills a node's process. With `power`, its disk keeps any part of the unsynced writes.
     pub(crate) fn kill_node(&mut self, id: NodeId, power: bool, down_for: Duration) {
         let cut_after = self.scene.random.below(12);
         let seed = self.scene.random.draw();
@@ -175,7 +175,7 @@ impl Cluster {
         node.wake_at = None;
     }
 
-    /// Does nothing if another process runs by now.
+    /// Ends a node's pause. Does nothing if another process runs by now.
     pub(crate) fn resume_node(&mut self, id: NodeId, incarnation: u64) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.incarnation == incarnation {
@@ -187,7 +187,7 @@ impl Cluster {
     }
 }
 
-/// A disk that fails after N operations, as the process dies during a write.
+/// A disk that fails after `operations_left` operations, as the process dies during a write.
 #[derive(Debug)]
 struct CutShort {
     disk: MemoryDisk,

@@ -29,7 +29,7 @@ impl Cluster {
         }
     }
 
-    /// More events may arrive meanwhile.
+    /// Wakes a node after a short pause: more events may arrive meanwhile.
     fn wake_node_soon(&mut self, id: NodeId) {
         let (least, most) = self.scene.plan.network.delay_us;
         let pause = if least == most { Duration::ZERO } else { self.scene.random.micros(0, 30) };
@@ -109,13 +109,13 @@ impl Cluster {
         self.wake_node(id, self.scene.now);
     }
 
-    /// Returns whether the node completed its turn.
+    /// Runs a node's turn. Returns whether it was completed.
     pub(crate) fn node_wakes(&mut self, id: NodeId) -> bool {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.wake_at != Some(self.scene.now) || node.is_paused {
             return false;
         }
-        // It may be busy for longer than was known at scheduling.
+        // The node may be busy for longer than was known at scheduling.
         node.wake_at = None;
         if node.busy_until > self.scene.now {
             self.wake_node(id, self.scene.now);
@@ -156,7 +156,7 @@ impl Cluster {
         true
     }
 
-    /// Handles waiting events: all, or with a capacity some. Returns the time spent.
+    /// Handles waiting events: all, or in plans with a capacity some. Returns the time spent.
     fn node_drains(&mut self, id: NodeId, departures: &mut Vec<Departure>) -> Option<Duration> {
         let now = self.scene.now;
         let wall_ms = self.scene.wall_ms(id);
@@ -188,7 +188,7 @@ impl Cluster {
         Some(spent)
     }
 
-    /// Returns the time spent in the turn so far.
+    /// Finishes a node's turn. Returns the time spent in it so far.
     fn node_finishes_turn(
         &mut self,
         id: NodeId,

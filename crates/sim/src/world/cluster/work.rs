@@ -63,13 +63,14 @@ impl Cluster {
             let mut departure = departure(outgoing, spent);
             let bytes = departure.frame.len() as u64;
             made += bytes;
-            // Clients choose how much they read.
+            // Bytes to clients do not count: clients choose how much they read.
             sent += if matches!(departure.outgoing.peer, Peer::Node(_)) { bytes } else { 0 };
             spent += capacity.work(1, bytes);
             departure.after = spent;
             departures.push(departure);
         }
-        // In other orderings the ordering role holds ids or nothing.
+        // Only here do sequencing replicas hold whole records; in other orderings they hold ids or
+        // nothing.
         let is_whole = self.scene.plan.config.order.announces() == Announced::Record;
         let record_bytes = if is_whole { self.scene.plan.workload.payload_bytes } else { 0 };
         let held = node.sequencer(self.scene.log).map_or(0, |role| role.held());

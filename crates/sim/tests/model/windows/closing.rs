@@ -1,4 +1,4 @@
-//! The ways to close a view in a state.
+//! All ways to close the view in a state of the model.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,7 +16,7 @@ const CLAIM: ViewNumber = ViewNumber(9);
 
 #[derive(Debug)]
 pub(crate) struct Closed {
-    /// The log's content then.
+    /// The log's content after the view is closed.
     pub(crate) content: BTreeMap<Position, Slot>,
     /// Shards without a remaining replica.
     pub(crate) lost: BTreeSet<ShardId>,
@@ -54,7 +54,7 @@ pub(crate) fn all(state: &State, log: &Log) -> Vec<Closed> {
             });
             let Some(closing) = content else { continue };
             let (tail, broken) = &*closing;
-            // All replicas have the cuts that it dropped.
+            // The member dropped only cuts that all replicas have.
             let first = tail.keys().next().copied().unwrap_or(Position(u64::MAX));
             let mut content: BTreeMap<_, _> =
                 state.ghost.cuts.range(..first).map(|(at, slot)| (*at, *slot)).collect();
@@ -126,7 +126,7 @@ struct Copies {
 }
 
 impl Copies {
-    /// Returns the resulting messages.
+    /// Delivers a message to its machine. Returns the resulting messages.
     fn deliver(&mut self, packet: &Arc<Packet>) -> Vec<Arc<Packet>> {
         let Some(placed) = self.machines.get_mut(&packet.to) else { return vec![] };
         let outcome = placed.tell(&Told::Packet(Arc::clone(packet)));

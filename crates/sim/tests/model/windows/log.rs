@@ -26,9 +26,9 @@ pub(crate) const SHARDS: [[NodeId; 2]; 2] = [[NodeId(3), NodeId(4)], [NodeId(5),
 pub(crate) struct Log {
     /// Record counts of messages processed before the exploration, per shard.
     pub(crate) settled: [&'static [u64]; 2],
-    /// Record counts of messages submitted then, per shard.
+    /// Record counts of messages submitted for the exploration, per shard.
     pub(crate) submits: [&'static [u64]; 2],
-    /// Clock advances.
+    /// Number of clock advances.
     pub(crate) waits: u8,
     pub(crate) mutation: Option<Mutation>,
 }
@@ -187,7 +187,7 @@ impl Log {
             };
             state.told(Outsider::Controller, place, prepare);
         }
-        // No message counts before all take part.
+        // Messages sent before all machines take part do not count.
         state.network.clear();
         for place in places {
             let registered = control::Message::Registered { entry: entry.clone() };
@@ -209,7 +209,7 @@ impl Log {
         state
     }
 
-    /// Records are numbered from `next`. Returns the next numbers.
+    /// Submits records numbered from `next`. Returns the next numbers.
     fn submit(&self, mut next: [u64; 2], messages: [&[u64]; 2], state: &mut State) -> [u64; 2] {
         for (number, [primary, _]) in SHARDS.into_iter().enumerate() {
             let shard = ShardId(number as u32);
@@ -264,7 +264,7 @@ impl State {
         self.network.clear();
     }
 
-    /// A message counts as sent whether or not it arrives.
+    /// Notes a sent message, whether or not it arrives.
     fn see(&mut self, packet: &Packet) {
         let mut ghost = (*self.ghost).clone();
         let broken = ghost.sees(packet);

@@ -64,7 +64,7 @@ fn every_state_is_sound() {
     SHORT.into_iter().for_each(|(name, log)| explore(name, log, ENOUGH));
 }
 
-/// With `SERIATIM_MODEL_MINUTES`: for that time.
+/// Runs only with `SERIATIM_MODEL_MINUTES`, for that time.
 #[test]
 fn every_state_of_larger_models_is_sound() {
     let Ok(minutes) = std::env::var("SERIATIM_MODEL_MINUTES") else { return };

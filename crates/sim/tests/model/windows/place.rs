@@ -56,11 +56,12 @@ by_digest! { Packet, Placed }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// At any time, or never.
+    /// The message arrives at any time, or never.
     Open,
-    /// At once: it reports existing state, and is retransmitted until it is heard.
+    /// The message arrives at once: it reports existing state, and is retransmitted until it is
+    /// heard.
     Prompt,
-    /// Never: it lets others forget, or repeats known facts.
+    /// The message never arrives: it lets others forget, or repeats known facts.
     Lost,
 }
 
@@ -72,7 +73,7 @@ impl Packet {
         match (&self.message, self.to) {
             (_, Place::Outside(_)) => Way::Lost,
             (Message::CutsShard(Cuts::WindowsKnown { .. } | Cuts::LocalAck { .. }), _) => Way::Prompt,
-            // It announces its sender.
+            // An empty report only announces its sender.
             (Message::CutsShard(Cuts::Report { length: 0, .. }), _) => Way::Prompt,
             (Message::CutsShard(Cuts::Windows { .. }), place) if !is_primary(place) => Way::Prompt,
             (Message::CutsShard(Cuts::CutAck { .. } | Cuts::ReplicateCover { .. }), _) => Way::Lost,
@@ -116,7 +117,6 @@ pub(crate) enum Told {
 pub(crate) struct Outcome {
     pub(crate) placed: Arc<Placed>,
     pub(crate) sends: Vec<Arc<Packet>>,
-    /// An assertion failed.
     pub(crate) panicked: bool,
 }
 

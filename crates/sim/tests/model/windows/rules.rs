@@ -1,4 +1,4 @@
-//! Rules for every state.
+//! Rules for every state of a log with windows.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(crate) const ASSERTED: u16 = 1;
 pub(crate) const IN_SLOTS: u16 = 1 << 1;
 /// A prediction stands however the view is closed, unless its shard is lost.
 pub(crate) const STANDS: u16 = 1 << 2;
-/// Everything reported to hold stands after any loss.
+/// Every position reported to hold stands after any loss.
 pub(crate) const HOLDS: u16 = 1 << 3;
 pub(crate) const ONCE: u16 = 1 << 4;
 pub(crate) const CLOSES: u16 = 1 << 5;
@@ -54,7 +54,7 @@ pub(crate) type Slot = (ShardId, Option<RecordId>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Ghost {
-    /// By the windows sent to shards.
+    /// Owner of each position, by the windows sent to shards.
     pub(crate) slots: BTreeMap<Position, ShardId>,
     /// Predictions sent to readers.
     pub(crate) foretold: BTreeMap<Position, Slot>,
@@ -65,7 +65,7 @@ pub(crate) struct Ghost {
 }
 
 impl Ghost {
-    /// Returns the bits of the rules that it breaks.
+    /// Notes a message. Returns the bits of the rules that it breaks.
     pub(crate) fn sees(&mut self, packet: &Packet) -> u16 {
         match &packet.message {
             Message::CutsShard(cuts::ShardMessage::Windows { windows, .. }) => {
@@ -91,7 +91,7 @@ impl Ghost {
     }
 }
 
-/// Written out turn by turn.
+/// Slots of a window, written out turn by turn.
 fn slots(window: &Window) -> Vec<(Position, ShardId)> {
     let mut slots = vec![];
     let mut position = window.base;

@@ -6,14 +6,14 @@ use crate::journal::batch::{Batch, BatchHeader};
 const WIDE: JournalOptions =
     JournalOptions { file_bytes: 1 << 20, batch_bytes: 1 << 20, checkpoint_bytes: 1 << 20, ..OPTIONS };
 
-/// A client's batch, which guesses the sequence number in place of the salt.
+/// A batch that a client forges, with a sequence number in place of the salt.
 fn forged(sequence: u64, first: Lsn, bytes: &'static [u8]) -> Vec<u8> {
     let mut batch = PendingBatch::new(first);
     batch.add(|out| Entry::Ordinary { key: OTHER, bytes: bytes.into() }.encode(out));
     batch.seal(sequence, BLOCK_BYTES).concat()
 }
 
-/// Bytes from a payload, alone in its batch, to the next block.
+/// Bytes from the start of a payload, alone in its batch, to the next block.
 fn to_next_block() -> usize {
     let disk = MemoryDisk::new();
     let (mut journal, _) = open_with(&disk, WIDE).unwrap();
@@ -76,7 +76,7 @@ fn headers_in_a_torn_batch_keep_no_journal_from_opening() {
     let before = disk.fork();
     let payload = headers(1..10);
     store(&mut journal, &disk, &payload);
-    // All but its first block reached the disk.
+    // All of the torn batch but its first block reached the disk.
     let (name, _, end) = last_batch(&journal, 0);
     let second = 3 * BLOCK_BYTES;
     let torn = &disk.content(&name).unwrap()[second as usize..end as usize];
@@ -101,7 +101,7 @@ fn play(block: &[u8]) -> (MemoryDisk, Journal) {
 
 #[test]
 fn a_batch_in_a_payload_is_not_replayed() {
-    // A first run reveals the next use's sequence number and entry.
+    // A first run reveals which sequence number and entry number come next.
     let marker = forged(u64::MAX, Lsn(1), b"forged");
     let (_, journal) = play(&marker);
     let (sequence, next) = (journal.files.live.back().unwrap().sequence, journal.next);

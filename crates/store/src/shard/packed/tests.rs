@@ -134,7 +134,7 @@ proptest! {
             bytes.extend_from_slice(&expected.batch(batch));
         }
         prop_assert_eq!(read(&bytes).unwrap(), batches.concat());
-        // A lost batch; the next one must not refer to it.
+        // This batch is lost; the next one must not refer to it.
         expected.batch(&batches.concat());
         expected = Expected::default();
         bytes.extend_from_slice(&expected.batch(&batches.concat()));

@@ -15,7 +15,8 @@ use super::super::numbers::{Input, put_number};
 use super::open::Open;
 use super::{BLOCK_ENTRIES, Stretch, Visits};
 
-/// Places: continue; skip as before; skip another number.
+/// How an entry's places relate to the previous entry's: continue; skip as many as before; skip
+/// another number.
 const GOES_ON: u8 = 0;
 const STEPS_ON: u8 = 1;
 const STEPS: u8 = 2;
@@ -29,7 +30,7 @@ pub(super) struct Packed<T> {
     entries: PhantomData<T>,
 }
 
-/// A point before an entry.
+/// A point before an entry of a packed block, from which a search can continue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Finger<T> {
     key: u64,
@@ -43,7 +44,7 @@ pub(super) struct Finger<T> {
 struct Last<T> {
     /// End of the last entry.
     next: u64,
-    /// Places skipped last.
+    /// Number of places in the last skip.
     step: u64,
     entry: T,
 }
@@ -95,7 +96,6 @@ impl<T: Stretch> Packed<T> {
         self.entries_from(Last::of(key), self.bytes.len() - 1).collect()
     }
 
-    /// The entries with a place in `from..end`, each with its first place, in order.
     pub(super) fn whole<'a>(
         &'a self,
         key: u64,

@@ -41,7 +41,6 @@ impl<T: Stretch> Open<T> {
         replaced
     }
 
-    /// Frees the places `from..end`. Returns their values in order.
     pub(super) fn remove(&mut self, from: u64, end: u64) -> Vec<T> {
         if from >= self.end() || from >= end {
             return vec![];
@@ -63,7 +62,6 @@ impl<T: Stretch> Open<T> {
         within.collect()
     }
 
-    /// The stretches with a place in `from..end`, each with its first place.
     pub(super) fn whole<'a>(
         &'a self,
         from: u64,
@@ -99,7 +97,6 @@ impl<T: Stretch> Open<T> {
         self.0.first().map(|(first, _)| *first)
     }
 
-    /// End of the last stretch; 0 if there are none.
     pub(super) fn end(&self) -> u64 {
         self.0.last().map_or(0, |(first, stretch)| first + stretch.count())
     }
@@ -108,7 +105,7 @@ impl<T: Stretch> Open<T> {
         self.0.len()
     }
 
-    /// Entries that begin before a place.
+    /// Number of entries that begin before a place.
     fn count_before(&self, place: u64) -> usize {
         match self.0.last() {
             Some((last, _)) if *last >= place => self.0.partition_point(|(first, _)| *first < place),
@@ -116,7 +113,7 @@ impl<T: Stretch> Open<T> {
         }
     }
 
-    /// The first entry that ends after a place.
+    /// Index of the first entry that ends after a place.
     fn reaching(&self, place: u64) -> usize {
         if place >= self.end() {
             return self.0.len();

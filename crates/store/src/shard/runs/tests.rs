@@ -96,7 +96,7 @@ impl Both {
     }
 
     fn insert(&mut self, first: u64, count: u16, is_apart: bool) {
-        // Mostly after the last one.
+        // One run in four leaves a gap after the last record.
         self.next += u32::from(first.is_multiple_of(4));
         let (offset, bytes) = (self.next * FRAME_BYTES, u32::from(count) * FRAME_BYTES);
         let run = IndexRun { segment: 1, offset, bytes, skip: 0, count, frames: count };
