@@ -2,8 +2,8 @@
 //! reads the payments of its users from all shards.
 //!
 //! ```sh
-//! cargo run --release -p seriatim-client --example fraud_monitoring                    # on a cluster of its own
-//! cargo run --release -p seriatim-client --example fraud_monitoring 127.0.0.1:7700     # on a running one
+//! cargo run --release -p seriatim-client --example fraud_monitoring # own cluster
+//! cargo run --release -p seriatim-client --example fraud_monitoring 127.0.0.1:7700
 //! ```
 //!
 //! A payment's key is its user's name, which begins with the letter of the user's task: replicas

@@ -2,8 +2,8 @@
 //! shard, and one task per shard watches its group.
 //!
 //! ```sh
-//! cargo run --release -p seriatim-client --example intrusion_detection                    # on a cluster of its own
-//! cargo run --release -p seriatim-client --example intrusion_detection 127.0.0.1:7700     # on a running one
+//! cargo run --release -p seriatim-client --example intrusion_detection # own cluster
+//! cargo run --release -p seriatim-client --example intrusion_detection 127.0.0.1:7700
 //! ```
 //!
 //! A task keeps the latest readings of each sensor, their mean and deviation, and their likeness to

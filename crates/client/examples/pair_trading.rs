@@ -2,8 +2,8 @@
 //! own shard, and a task learns to predict one price from the others, in the order of all changes.
 //!
 //! ```sh
-//! cargo run --release -p seriatim-client --example pair_trading                    # on a cluster of its own
-//! cargo run --release -p seriatim-client --example pair_trading 127.0.0.1:7700     # on a running one
+//! cargo run --release -p seriatim-client --example pair_trading # own cluster
+//! cargo run --release -p seriatim-client --example pair_trading 127.0.0.1:7700
 //! ```
 //!
 //! The task processes price changes in batches. After each batch it improves its weights (linear

@@ -72,10 +72,10 @@ pub struct LogOptions {
     /// program appends the same records from that number on, in order; the log stores each once. An
     /// append that was rejected at once (too large, or shard closed) has no number.
     ///
-    /// In an order `erwin-st`, `scalog` or `corfu` log the old session ends and a new one appends
-    /// the missing records; [`Log::session`] and the receipts name the new one. The program may
-    /// also resume the first session again and again, with consecutive numbers, while the log
-    /// remembers it. Later appends of the earlier run fail with
+    /// In an order `erwin-st`, `scalog`, `belfast` or `corfu` log the old session ends and a new
+    /// one appends the missing records; [`Log::session`] and the receipts name the new one. The
+    /// program may also resume the first session again and again, with consecutive numbers, while
+    /// the log remembers it. Later appends of the earlier run fail with
     /// [`SessionExpired`](crate::AppendError::SessionExpired).
     ///
     /// An order `corfu` log remembers only the last 1,000 resumed sessions. The client looks for
@@ -83,12 +83,16 @@ pub struct LogOptions {
     /// that append is trimmed, the new run's appends fail with
     /// [`SessionExpired`](crate::AppendError::SessionExpired).
     pub resume: Option<(SessionId, u64)>,
-    /// Number of sessions for appends that need no order. None: one ordered session.
+    /// Number of sessions for appends that need no order, 1 to 256. None: one ordered session.
     ///
-    /// The client repeats an append that missed its shard, until the append's deadline; the record
-    /// is in the log at most once ([`Receipt::appended_again`](crate::Receipt::appended_again)). In
-    /// an order `scalog` or `belfast` log, records that choose a shard, by key or explicitly, use
-    /// one more session per shard: a single session waits for all its acknowledgements before it
+    /// With `Some`, the client repeats an append that did not reach its shard in time, until the
+    /// append's deadline. The record is in the log at most once, and
+    /// [`Receipt::appended_again`](crate::Receipt::appended_again) counts the repetitions. With
+    /// `None`, such an append fails with [`NotAppended`](crate::AppendError::NotAppended), and the
+    /// program decides.
+    ///
+    /// In an order `scalog` or `belfast` log, `Some` also opens a session per shard that records
+    /// name, by key or explicitly: a single session waits for all its acknowledgements before it
     /// appends to another shard.
     pub unordered: Option<u32>,
     /// Whether the session ends, in the background, after the last clone of the handle is dropped

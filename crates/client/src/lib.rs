@@ -56,7 +56,7 @@
 //! | append, and know the position | [`Log::append_sync`] | final position |
 //! | read a range | [`Log::read`] | the first record, up to the given time |
 //! | follow a log | [`Log::subscribe`] | each record to become final |
-//! | follow it before that | [`Log::subscribe`], [speculative](SubscribeOptions::speculative) | each record's place to be known |
+//! | follow it before that | [`SubscribeOptions::speculative`] | each record's place to be known |
 //! | learn the length of the log | [`Log::check_tail`] | all sequencing replicas |
 //! | find the position of a time | [`Log::position_at`] | one replica |
 

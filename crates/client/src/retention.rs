@@ -23,8 +23,8 @@ pub struct LogUse {
     pub silent: Vec<NodeId>,
     /// Bytes on all nodes.
     pub bytes: u64,
-    /// Bytes per node in files that hold only trimmed records and will be deleted. Nodes of earlier
-    /// builds do not report it.
+    /// Bytes per node of files with only trimmed records, to be deleted. A node without an entry
+    /// has no such files, or is of an earlier build and does not report them.
     pub going: BTreeMap<NodeId, u64>,
     /// Bytes that a byte limit bounds: for each shard its smallest replica, summed. Other replicas
     /// may hold some records twice after a restart.

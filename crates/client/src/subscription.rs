@@ -49,8 +49,8 @@ impl SubscribeOptions {
         Self { end: Some(end), ..self }
     }
 
-    /// Delivers a record as soon as its position is predicted: the prediction holds unless an
-    /// ordering node fails.
+    /// Delivers a record as soon as its position is predicted. The prediction holds unless a node
+    /// that orders the log fails. [`Event::Fail`] reports the first void position.
     #[must_use]
     pub fn speculative(self) -> Self {
         Self { speculative: true, ..self }

@@ -26,8 +26,8 @@ const DOUBTFUL: Duration = Duration::from_millis(160);
 ///
 /// Joining replicas learn the trim point from the previous view's members, so it suffices that all
 /// replicas of one view confirm; a newer view restarts the trim. A replica that does not know the
-/// position as final rejects the request and gets it again. A caller with a deadline drops the
-/// machine.
+/// position as final rejects the request and gets it again. The trim ends when all have confirmed
+/// or the log is deleted. It has no deadline: to stop it, the caller drops the machine.
 #[derive(Debug)]
 pub struct Trim {
     directory: Directory,

@@ -6,8 +6,8 @@
 mod client;
 mod error;
 mod follow;
-// `tests/generated.rs` writes these files from etcd's descriptions and compares them. A build script
-// would make each first build compile the generator.
+// `tests/generated.rs` writes these files from etcd's descriptions and compares them. A build
+// script would make each first build compile the generator.
 #[allow(clippy::all, unreachable_pub, reason = "generated from etcd's descriptions")]
 mod generated {
     pub mod mvccpb {

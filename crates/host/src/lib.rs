@@ -13,7 +13,7 @@
 //!
 //! ```text
 //!       handle(event) …          finish_turn(now)
-//!  inbox ──▶ step role ─▶ effects ─▶ … ─▶ timers that are due ─▶ take_sends, next_journal_write, next_sync
+//!  inbox ──▶ step role ─▶ effects ─▶ … ─▶ due timers ─▶ take_sends, next_journal_write, next_sync
 //!         ▲      │
 //!         └── local ◀──┘ messages between roles of this node, reads, finished stores
 //! ```

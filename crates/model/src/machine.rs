@@ -123,6 +123,7 @@ pub enum Input<M, Q> {
     Wake,
 }
 
+/// The other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Peer {
     /// A node of the cluster.

@@ -453,7 +453,7 @@ impl ViewHistory {
         (index > 0).then(|| self.steps[index - 1].0)
     }
 
-    /// The `first` of the view after the one that covers `position`; `None` if that view is the
+    /// The `first` of the view after the view of `position`; `None` if that view is the
     /// latest.
     #[must_use]
     pub fn cover_end(&self, position: Position) -> Option<Position> {

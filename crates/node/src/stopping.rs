@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::vitals::{Stage, Vitals};
 
+/// A node's progress during an orderly stop, for the process that waits for its end.
 #[derive(Clone, Debug)]
 pub struct Stopping {
     node: u32,

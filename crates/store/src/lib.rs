@@ -7,7 +7,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`disk`] | the trait; [`MemoryDisk`] (injects faults), [`VolatileDisk`] (a killed process loses unsynced writes), [`BoundedDisk`] |
+//! | [`disk`] | the trait, [`MemoryDisk`] (injects faults), [`VolatileDisk`], [`BoundedDisk`] |
 //! | [`journal`] | the node's journal: group commit, recovery, checkpoints, recycled files |
 //! | [`shard`] | one [`ShardStore`] per shard replica: segments, binding logs, index, reads, trim |
 //! | `error` | why files cannot be opened |
@@ -20,7 +20,7 @@
 //! journal/0001 …                          prewritten files, recycled
 //! logs/<log, 16 hex digits>/shard-<n>/
 //!     seg-00000001.records                records in arrival order, without positions
-//!     seg-00000001.bindings               (view, positions) or ids → bytes of a segment; hard state
+//!     seg-00000001.bindings               (view, positions) or ids → segment bytes; hard state
 //!     seg-00000001.packed                 final bindings, rewritten
 //!     trim                                trim point, oldest segment, end of the packed logs
 //! ```

@@ -215,7 +215,7 @@ pub struct ShardStore {
     /// Whether all state of trimmed positions is dropped from memory.
     forgot_trimmed: bool,
     failure: Option<String>,
-    /// Whether the next trim seals and abandons the active segment even if that frees little.
+    /// Whether the active segment is left once all of it is trimmed, even if that frees little.
     leaves_at_any_size: bool,
     /// Segment length set by the log's byte limit. `None`: no limit reported.
     segment_bytes: Option<u64>,

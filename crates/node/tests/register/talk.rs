@@ -139,7 +139,7 @@ impl Talk {
         }
     }
 
-    /// Waits for a list of `count` nodes, one of which fits.
+    /// Waits for a list of `count` nodes with a matching one.
     pub(crate) fn hears_of(&mut self, node: NodeId, count: usize, fits: impl Fn(&NodeAddress) -> bool) {
         self.hears(itself(node), |message| match message {
             Message::Cluster { nodes } => nodes.len() == count && nodes.iter().any(&fits),

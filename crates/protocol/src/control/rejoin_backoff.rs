@@ -16,7 +16,7 @@ use seriatim_model::{Address, LogEntry, NodeId, ShardId, Time, View, ViewNumber,
 use super::members::{left_out, named};
 use super::shard_set;
 
-/// Once a view has lasted this much longer than the pause, the pause is the shortest again.
+/// Time beyond its pause that a grown view must last, so that the next pause is the shortest.
 const GROWN_WELL: Duration = Duration::from_secs(10);
 /// Shortest and longest pause between views that only grow.
 const GROW_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));

@@ -37,8 +37,9 @@ impl Fences {
         self.closed.contains_key(&session)
     }
 
-    /// Closes a session. Beyond `most` sessions, forgets the one with the lowest bound. Returns the
-    /// bound of the session's grants.
+    /// Closes a session: it gets no position at `next` or above. Beyond `most` closed sessions,
+    /// forgets the other one with the lowest bound, and raises the floor above that bound, so that
+    /// the forgotten session stays refused. Returns the bound of the session's grants.
     pub(super) fn close(&mut self, session: SessionId, next: Position, most: usize) -> Position {
         let below = *self.closed.entry(session).or_insert(next);
         while self.closed.len() > most.max(1) {

@@ -14,7 +14,7 @@
 //!   |-- Write ------------------------------|           |
 //!   |<- Written ----------------------------|           |
 //!   |-- Write ------------------------------------------|
-//!   |<- Written ----------------------------------------|    durable, and readable if all below is: 4 round trips
+//!   |<- Written ----------------------------------------| durable after 4 round trips
 //! ```
 //!
 //! The sequencer ([`Sequencer`]) only counts. The head of a position's chain accepts the first

@@ -13,7 +13,7 @@
 //!   |--- Seek a in 32..40 ------------------>|            |
 //!   |<-- Sought: a4 at 33, a6 at 35 ---------|            |     final: a gets no other records
 //!   |--- EndSession a at 7, successor c ----------------->|
-//!   |<-- Current: a ended at 7, successor c --------------|     successor b: an earlier run was faster; close b
+//!   |<-- Current: a ended at 7, successor c --------------| successor b: an earlier run won
 //! ```
 
 use std::collections::BTreeMap;

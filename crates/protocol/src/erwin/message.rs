@@ -33,12 +33,7 @@ pub enum Message {
     /// Replica to client: numbers from `expected` on are missing; the client resends them.
     OutOfOrder { view: ViewNumber, session: SessionId, expected: u64 },
     /// Replica to client: no room; the client resends from `next` after a pause.
-    Busy {
-        view: ViewNumber,
-        session: SessionId,
-        next: u64,
-        disk_full: bool,
-    },
+    Busy { view: ViewNumber, session: SessionId, next: u64, disk_full: bool },
     /// Replica to client: unknown or forgotten session; nothing was stored.
     Expired { session: SessionId },
     /// Replica to client: `number` is below the client's own `lowest`, or its position is no longer

@@ -117,11 +117,7 @@ pub enum Message {
         voids: Vec<IdRun>,
     },
     /// Replica to client: no room; retry the put later.
-    Busy {
-        view: ViewNumber,
-        ids: IdRun,
-        disk_full: bool,
-    },
+    Busy { view: ViewNumber, ids: IdRun, disk_full: bool },
     /// Sequencing layer to primary, or primary to backup: positions below `stable` are final.
     Stable { view: ViewNumber, stable: Position },
     /// Primary to sequencing layer: answers `Stable`. Also backup to primary, when a reader asks

@@ -140,7 +140,8 @@ impl Subscription {
         messages
     }
 
-    /// Returns to the end of the final records: predicted positions are sent again.
+    /// Predicted positions are sent again. Forgets the read in progress: it may begin above the new
+    /// `next`.
     pub(super) fn forget_predictions(&mut self) {
         if let Some(predictions) = &mut self.predictions {
             (self.next, self.reading) = (predictions.confirmed, None);

@@ -135,8 +135,8 @@ async fn paste(page: &str, directory: &Path) {
     }
 }
 
-/// A line of the demo without the numbers, the chart's bars and the place of its arrows, which differ
-/// from run to run.
+/// A line of the demo without the numbers, the chart's bars and the place of its arrows, which
+/// differ from run to run.
 fn shape(line: &str) -> String {
     let is_drawn = |c: char| c.is_ascii_digit() || c == '.' || c == '^' || ('▁'..='█').contains(&c);
     let words = line.split_whitespace().map(|word| word.replace(is_drawn, ""));

@@ -4,7 +4,7 @@
 //! newest segment: no record comes that starts the next one.
 //!
 //! ```text
-//! trim point ≥ all of the active segment ──▶ seal it, make the next one ──▶ raise the oldest segment ──▶ delete
+//! trim point ≥ active segment ──▶ seal it, make the next ──▶ raise the oldest ──▶ delete
 //! ```
 //!
 //! On a full disk the node keeps enough room for the next segment free. Without room the store is
@@ -29,7 +29,8 @@ impl ShardStore {
         self.trim.position() > Position::ZERO
     }
 
-    /// Makes the next trim leave the active segment, even if that frees little.
+    /// From now on, leaves the active segment as soon as all of it is trimmed, even if that frees
+    /// little. The request ends when the segment is left.
     pub fn leave_at_any_size(&mut self) {
         self.leaves_at_any_size = !self.active.records.is_empty();
     }

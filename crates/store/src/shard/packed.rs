@@ -2,7 +2,7 @@
 //! its difference from the prediction that earlier entries give.
 //!
 //! ```text
-//! batch    crc (4) · length of the entries · entries        the checksum covers all that follows it
+//! batch    crc (4) · length of the entries · entries       the checksum covers all that follows it
 //! ```
 //!
 //! Numbers and differences are those of [`super::numbers`]. The predictions:

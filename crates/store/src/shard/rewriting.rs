@@ -3,8 +3,9 @@
 //! This frees room and speeds up the opening of a long log.
 //!
 //! ```text
-//! seg-N.bindings ──a piece with each command──▶ seg-N.packed ──commands since are durable──▶ trim: packed to N + 1
-//!                                                                                         └──▶ seg-N.bindings is deleted
+//! seg-N.bindings ──a piece with each command──▶ seg-N.packed
+//! seg-N.packed ──later commands are durable──▶ trim file says: packed to N + 1
+//!                                              └──▶ seg-N.bindings is deleted
 //! ```
 //!
 //! The trim file decides which of a segment's two logs is valid: the packed one below its bound. A

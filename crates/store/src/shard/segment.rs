@@ -4,7 +4,8 @@
 //! [`FileIdentity`] as its body), entries, and when sealed a footer (32 bytes):
 //!
 //! ```text
-//! "SERIAEND" (8) · entries (8) · length before the footer (8) · crc of that (4) · crc of the 28 bytes before (4)
+//! "SERIAEND" (8) · entries (8) · length before the footer (8) · crc of that (4)
+//!   · crc of the 28 bytes before (4)
 //! ```
 //!
 //! A record's frame, whose checksum covers all that follows it:

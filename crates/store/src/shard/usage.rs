@@ -90,8 +90,8 @@ fn part_bytes(offset: u64) -> u64 {
     (offset / PARTS_OF_A_SEGMENT).max(LEAST_PART_BYTES)
 }
 
-/// Sums up the usage of segments, which are added oldest first. A trimmed part counts only after a
-/// part that is kept, because segments are deleted whole.
+/// Usage of segments, oldest first. The extents begin with the first part that is not trimmed. A
+/// later trimmed part counts until that part goes, because the oldest segments are deleted first.
 struct Measured {
     usage: StoreUse,
     trim: Position,

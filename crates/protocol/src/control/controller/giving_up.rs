@@ -231,8 +231,9 @@ fn judge(controller: &mut Controller, now: Time, answers: &Answers, out: &mut Ve
     controller.answer_orders((false, true), text, out);
 }
 
-/// Positions of a retired shard that no replica has. A replica of the last view lacks only cuts,
-/// which the ordering layer has.
+/// Positions of a retired shard that no answering replica holds; a silent one may hold them. A
+/// replica that reports the shard's last view lacks at most cuts, which the ordering layer sends:
+/// then nothing is lost, and the result is `None`.
 fn lost_of(retired: &RetiredShard, entry: &LogEntry, answers: &Answers, options: Options) -> Option<Gap> {
     let RetiredShard { shard, last, .. } = retired;
     let mut held = entry.history.start().max(retired.members().begins);

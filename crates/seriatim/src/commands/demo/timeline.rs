@@ -21,8 +21,8 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    /// The end of the longest pause without an acknowledgement after the kill. Acknowledgements that
-    /// the killed nodes had sent arrive a little after the kill.
+    /// The end of the longest pause without an acknowledgement after the kill. Acknowledgements
+    /// that the killed nodes had sent arrive a little after the kill.
     fn recovered(&self) -> Duration {
         let mut later: Vec<Duration> =
             self.acknowledged.iter().flatten().copied().filter(|at| *at > self.killed).collect();
