@@ -19,8 +19,8 @@ pub(crate) struct RegisterProxy {
 }
 
 impl RegisterProxy {
-    /// Numbers begin at the incarnation, so that a client does not take news for an earlier one as
-    /// its answer.
+    /// The numbers of questions begin at this node's incarnation. Otherwise a client could take
+    /// late news for a question of an earlier incarnation as the answer to its own question.
     pub(crate) fn new(incarnation: u64) -> Self {
         Self { next: incarnation, askers: BTreeMap::new(), listeners: BTreeMap::new() }
     }

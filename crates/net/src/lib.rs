@@ -4,9 +4,9 @@
 //! ways. This crate does not inspect them.
 //!
 //! ```text
-//!  send(chunks) ─► queue, bounded in bytes ─► writer task: drains all in one vectored write ► socket
+//!  send(chunks) ─► queue, bounded in bytes ─► writer task: all in one vectored write ► socket
 //!                     ▲ Pong, Ping, Refusal
-//!  receive()    ◄─ frames of one read ◄────── decoder: slices of the read buffer ◄───────── socket
+//!  receive()    ◄─ frames of one read ◄────── decoder: slices of the read buffer ◄────── socket
 //! ```
 //!
 //! - [`frame`]: header and decoder, without I/O.

@@ -292,7 +292,8 @@ pub enum Mutation {
     UnknownViewSkipped,
     /// A replica does not name the deciding view of delivered records.
     DecidingViewUntold,
-    /// A reader of chosen shards does not ask the register whether one has joined.
+    /// A reader of chosen shards does not ask the register whether an unknown one of them has
+    /// joined the log.
     JoiningNotAsked,
     /// A subscription receives a read result from an earlier subscription, or from before a reset.
     StaleReadTaken,

@@ -117,7 +117,8 @@ impl Message {
         self.family().not_hosted()
     }
 
-    /// For checkers: an action that only members of a view may take, with that view.
+    /// For checkers: if sending this message is an action that only members of a view may take,
+    /// that view, and the name of the action.
     #[must_use]
     pub fn deed(&self) -> Option<(ViewNumber, &'static str)> {
         self.family().deed()

@@ -13,9 +13,9 @@ use super::parting::{NodeParting, PartingChange};
 use crate::parts::Carried;
 use crate::roles::{self, Family};
 
-/// The `request` of a [`Lookup`](Message::Lookup) for news: the register answers at once, and for a
-/// few seconds sends `Found` again with each newer view, perhaps late. The answer to another number
-/// was true at some moment after the question.
+/// The `request` of a [`Lookup`](Message::Lookup) that subscribes to news: the register answers at
+/// once, and for a few seconds sends `Found` again for each newer view. News may be older than the
+/// question. The answer to any other `request` was true at some moment after the question.
 pub const NEWS: u64 = 0;
 
 /// Why a request is rejected.

@@ -105,7 +105,8 @@ impl Earlier {
         resuming.ask(now, view)
     }
 
-    /// Follows registered successors to the next session that must be ended or searched.
+    /// Goes from each ended session to the successor that the register names, until a session must
+    /// still be ended, or searched for records that the program did not see acknowledged.
     fn follow(&mut self, view: ViewNumber, batch: usize) -> Outcome {
         // Each session ends once.
         for _ in 0..=self.ended.sessions.len() {

@@ -84,7 +84,8 @@ impl Lateness {
         !self.found.is_empty()
     }
 
-    /// Returns the shards that lend in the decided window: never all.
+    /// Decides which shards lend their turns in the next window, and so have none in it. At least
+    /// one shard keeps its turns.
     pub(super) fn decide(&mut self, shards: impl Iterator<Item = ShardId>) -> BTreeSet<ShardId> {
         let shards: BTreeSet<ShardId> = shards.collect();
         let mut lenders = BTreeSet::new();

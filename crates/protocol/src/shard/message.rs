@@ -66,7 +66,7 @@ pub struct Unplaced {
     /// The view from whose start the records are counted.
     pub view: ViewNumber,
     pub length: u64,
-    /// Index of the first id in `names`.
+    /// Number of the view's records before those in `names`.
     pub from: u64,
     pub names: Vec<IdRun>,
 }

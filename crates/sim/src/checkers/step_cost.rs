@@ -18,7 +18,8 @@ const READ_RINGS: u64 = 4;
 /// batches pushed at once, the surroundings of the records of two earlier attempts, in three places
 /// each, since records of other clients lie between them.
 const READ_PIECES: u64 = (32 << 10) + (256 << 10) + 8 * 2 * 3 * (64 << 10);
-/// Bytes that a step may read per subscription: neighbors of the wanted records.
+/// Bytes that a step may read per subscription beyond the wanted records, because their neighbors
+/// on disk are read with them.
 const READER_BYTES: u64 = 128 << 10;
 /// Entries that a step may visit per record of a batch: lookups in the index and in the map,
 /// through the entries before it in the block.

@@ -4,8 +4,8 @@
 //! The store has the records, this module their ids. A *held* id becomes *placed* when it gets a
 //! position, and is forgotten when the position is final. An id whose record no replica has becomes
 //! *void*: its position is a no-op, and the replica refuses its record for the rest of the view. In
-//! later views the sequencing replicas know: shards report void ids to the sender of a push, and
-//! the report travels with the sessions.
+//! later views the sequencing replicas refuse it: shards report void ids to the sender of a push,
+//! and a new view takes over the reported ids with the state of the sessions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -420,8 +420,8 @@ impl HeldRecords {
         self.ids.finish(shard, run)
     }
 
-    /// From `first` on this replica receives all ids; it may have missed earlier ones, so lower
-    /// positions do not count as session inactivity.
+    /// This replica receives all ids only from position `first` on. A session without ids here may
+    /// have been active below, so its inactivity counts from `first`.
     pub(super) fn enter_view(&mut self, first: Position) {
         self.since = self.since.map(|since| since.max(first));
         self.refused.clear();

@@ -84,7 +84,8 @@ fn headers_in_a_torn_batch_keep_no_journal_from_opening() {
     assert_eq!(bytes_of(&open_with(&before, WIDE).unwrap().1), [b"first"]);
 }
 
-/// Fills two files with copies of `block`, the first at the start of a block, and recycles them.
+/// Fills two journal files with copies of `block`, beginning on a block boundary of the journal,
+/// then recycles both files.
 fn play(block: &[u8]) -> (MemoryDisk, Journal) {
     let disk = MemoryDisk::new();
     let options = JournalOptions { file_bytes: 256 << 10, ..WIDE };
