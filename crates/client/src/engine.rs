@@ -424,7 +424,7 @@ impl Engine {
         }
     }
 
-    /// Why the register is unusable, if it is. For a waiting log it also explains the missing view.
+    /// Why the register is unusable, if it is. If the log waits for a view, the text says so first.
     fn no_view(&self, log_waits: bool) -> Option<String> {
         let why = self.register.outage.as_ref()?;
         Some(if log_waits { format!("no active view: {why}") } else { why.clone() })

@@ -90,7 +90,7 @@ orders! {
     1 => ErwinBb {
         name: "erwin-bb",
         about: "an append is durable first and ordered later; its record passes through the sequencing replicas, and shards take turns",
-        wanted: "the same for small lines, without a choice of the shard",
+        wanted: "appends that return first, with small lines and without a choice of the shard",
         is_lazy: true,
         places_by_position: true,
         places_first: false,

@@ -54,7 +54,7 @@ impl History {
         self.stopped.push((node, at));
     }
 
-    /// Begins a subscription with predictions. Returns its number.
+    /// Begins a subscription that also receives predictions. Returns its number.
     pub fn speculate(&mut self, wanted: Wanted) -> usize {
         self.speculations.push(Speculation { wanted, told: vec![], goes_on: true });
         self.speculations.len() - 1

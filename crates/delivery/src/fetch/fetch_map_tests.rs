@@ -19,8 +19,9 @@ struct Log {
     trim: u64,
     owner: fn(u64, u32) -> u32,
     ignorant: Vec<u32>,
-    /// Shards asked for records, and below for the map, since the last call of `questions`.
+    /// Shards asked for records since the last call of `questions`.
     asked: Vec<u32>,
+    /// Shards asked for the map since then.
     mapped: Vec<u32>,
     /// A shard that lost its records, and the exclusive end of the loss.
     lost: Option<(u32, u64)>,

@@ -92,7 +92,7 @@ fn leave(disk: &MemoryDisk, room: u64) {
     disk.set_capacity(Some(disk.used() + DISK_LOW_BYTES + room));
 }
 
-/// Fills the disks `full`, counted from 0, then frees them. The log needs all of them.
+/// Fills the disks with the indices in `full`, then frees them. The log needs all three nodes.
 async fn fill(full: &[usize]) {
     let cluster = OnMemory::fresh().await;
     let client = client_with(&cluster.address(), Duration::from_secs(5)).await;

@@ -5,7 +5,7 @@ const MOST: usize = 16;
 /// The smallest window, as a fraction of a full batch. With a batch each, a few clients that share
 /// a disk's room would always receive `Busy`.
 const LEAST_PART: usize = 16;
-/// Number of messages that fill a window, unless a message would exceed a full batch.
+/// A window is sent as this many messages, or more if a message would be larger than a full batch.
 const MESSAGES: usize = 2;
 
 /// A congestion window (as in TCP, RFC 5681): it grows with acknowledgements and halves when the

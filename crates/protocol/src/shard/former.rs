@@ -14,8 +14,9 @@ use super::core::send;
 use super::message::Message;
 use crate::roles::RoleEffect;
 
-/// Limits of remembered replicas, and of consecutive unanswered questions to one.
+/// At most this many replicas are remembered.
 const MOST: usize = 8;
+/// A replica that leaves this many consecutive questions unanswered counts as silent.
 const MOST_UNANSWERED: u32 = 4;
 /// Request number of a notice, an empty read. No question uses it.
 const KEEPS: u64 = 0;

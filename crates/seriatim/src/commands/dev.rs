@@ -74,7 +74,7 @@ fn options(arguments: DevArguments) -> Result<DevOptions, Failure> {
     Ok(options)
 }
 
-/// Adds the option that helps.
+/// The failure, whose text names the option that avoids it.
 fn with_option(cause: StartError) -> Failure {
     let with = match &cause {
         StartError::Bind(_) => " with --listen",

@@ -70,7 +70,7 @@ fn numbers_rise(history: &History, trim: Position) -> Finding {
         of_log.entry(id.session).or_default().push((*position, id.number));
     }
     of_log.into_iter().try_for_each(|(session, mut records)| {
-        // A lost record may have been appended again.
+        // A client may have appended a lost record again, out of order, so it does not count.
         records.retain(|(position, _)| !history.may_be_gone(*position));
         in_order(records).map_err(|what| format!("session {session}: {what}"))
     })

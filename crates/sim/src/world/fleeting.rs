@@ -26,7 +26,7 @@ struct Fleeting {
     is_gone: bool,
 }
 
-/// Created and deleted logs by number.
+/// Logs that a run creates and later deletes, by number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fleet(BTreeMap<u64, Fleeting>);
 
