@@ -71,7 +71,7 @@ async fn the_story_of_a_failover_is_told() {
         lost[0]
     );
     let without = [" INFO ", "log=\"orders\"", "2 of 3 sequencing replicas", "without node 3", "; took "];
-    let why = "node 3 left out (its connection closed);";
+    let why = "node 3 left out (";
     told(|| members.says(), &[&without[..], &[why]].concat()).await;
 
     members.restart(THREE).await;
