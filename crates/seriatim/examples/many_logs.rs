@@ -1,15 +1,14 @@
-//! Many logs with one client: creates what is missing of them, opens all, and appends to each ten
-//! times a second.
+//! Many logs with one client: creates the missing logs, opens all, and appends to each ten times a
+//! second.
 //!
 //! ```sh
 //! cargo run --release -p seriatim --example many_logs -- 127.0.0.1:7070 1000 60
 //! ```
 //!
-//! Every half second it says how many logs took an append since, how long the one that waits
-//! longest waits, and how many appends failed; at the end how long appends took, of which every
-//! second one waits for its position, too. Kill a node meanwhile to see how long it takes until all
-//! logs go on, or append to another log as fast as you can, to see whether one that asks for little
-//! notices.
+//! Every half second it prints the number of logs that took an append since, the longest time that
+//! a log has waited, and the number of failed appends. At the end it prints append latencies; every
+//! second append waits for its position, too. Kill a node meanwhile to see when all logs have
+//! appends again, or append to another log at full speed to see whether a quiet log slows down.
 #![expect(clippy::print_stdout, reason = "this is what it is for")]
 
 use std::sync::atomic::{AtomicU64, Ordering};

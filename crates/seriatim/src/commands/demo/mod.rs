@@ -27,7 +27,7 @@ const CLIENTS: usize = 4;
 const IN_FLIGHT: usize = 256;
 /// How many lines the generated access log has.
 const GENERATED_LINES: usize = 100_000;
-/// How long anything may take before the demonstration counts as failed.
+/// Time limit of each step, after which the demo fails.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(crate) async fn run(arguments: DemoArguments) -> Outcome {
@@ -137,7 +137,7 @@ async fn append_share(
     }
 }
 
-/// Reads in the total order, from the first record on, until it has as many as were appended.
+/// Reads `count` records in the total order, from the first one.
 async fn read_all(log: Log, count: usize) -> Result<Vec<Delivered>, Failure> {
     let mut events = log.subscribe(Position(0), SubscribeOptions::default()).await?;
     let mut delivered = Vec::with_capacity(count);
@@ -166,9 +166,9 @@ async fn wait_for_half(acknowledged: &AtomicU64, lines: u64) -> Outcome {
     Ok(())
 }
 
-/// Every acknowledged record is there once, byte for byte; positions have no gap; each client's
-/// records are in the order in which it appended them; what was acknowledged before another append
-/// began lies below it.
+/// Fails unless each acknowledged record is in the log once, byte for byte, and positions have no
+/// gap. The records of a client keep its order. A record that was acknowledged before another append
+/// began has the lower position.
 fn verify(lines: &[Bytes], appended: &[Appended], delivered: &[Delivered]) -> Outcome {
     if appended.len() != lines.len() {
         return Err(Failure::new(format!("{} of {} lines were acknowledged", appended.len(), lines.len())));
@@ -255,8 +255,7 @@ impl Cluster {
         let program = std::env::current_exe()?;
         let mut command = Command::new(program);
         command.arg("dev").arg("--data").arg(data).args(["--listen", listen]);
-        // It is killed on purpose: what it tells of that would stand in the middle of what is
-        // shown.
+        // The demo kills the cluster on purpose: its warnings would interrupt the output.
         command.args(["--log-level", "error"]);
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let output = process.stdout.take().expect("the output is piped");
