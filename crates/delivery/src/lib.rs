@@ -50,6 +50,7 @@
 
 mod failure;
 pub mod fetch;
+pub mod player;
 mod policy;
 mod sink;
 mod source;

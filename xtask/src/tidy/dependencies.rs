@@ -18,12 +18,14 @@ pub(super) const TABLE: &[(&str, &[&str])] = &[
     ("etcd", &[]),
     ("node", &["model", "protocol", "delivery", "store", "net", "host", "client", "etcd"]),
     ("sim", &["model", "protocol", "delivery", "store", "host"]),
-    ("bench", &["model", "protocol", "net", "client", "node"]),
-    ("seriatim", &["model", "store", "client", "node", "bench"]),
+    ("target", &[]),
+    ("player", &["model", "protocol", "delivery", "client", "target"]),
+    ("bench", &["model", "protocol", "net", "client", "node", "player", "target"]),
+    ("seriatim", &["model", "store", "client", "node", "player", "bench"]),
 ];
 
 /// Additional crates for tests and examples.
-const FOR_TESTS: &[(&str, &[&str])] = &[("client", &["node"]), ("seriatim", &["sim", "etcd"])];
+const FOR_TESTS: &[(&str, &[&str])] = &[("client", &["node"]), ("seriatim", &["sim", "etcd", "target"])];
 
 pub(super) fn table(workspace: &Workspace) -> Vec<Finding> {
     let mut findings = Vec::new();

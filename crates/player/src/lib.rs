@@ -1,0 +1,7 @@
+//! The player: delivers the entries of a log to databases and services, in order and once.
+
+mod contract;
+pub mod targets;
+
+pub use contract::{Batch, Message, Stream, Target};
+pub use seriatim_delivery::player::{ApplyError, AttachError};
