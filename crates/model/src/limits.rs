@@ -333,6 +333,38 @@ pub const GATHER_FOR: Duration = Duration::from_millis(200);
 /// Time until a controller abandons an attempt and claims again.
 pub const ATTEMPT_FOR: Duration = Duration::from_secs(2);
 
+/// Most targets of a player.
+pub const PLAYER_TARGETS: usize = 1024;
+
+/// Most messages in each queue of a player.
+pub const PLAYER_QUEUE_MESSAGES: usize = 4096;
+
+/// Most bytes in each queue of a player, unless it holds one message.
+pub const PLAYER_QUEUE_BYTES: usize = 4 << 20;
+
+/// Most bytes in all queues of a player, and in its batches in flight, by default.
+pub const PLAYER_MEMORY: usize = 256 << 20;
+
+/// Most messages in a batch to a target.
+pub const PLAYER_BATCH_MESSAGES: usize = 256;
+
+/// Most bytes in a batch to a target, unless it holds one message.
+pub const PLAYER_BATCH_BYTES: usize = 1 << 20;
+
+/// Distance to the main stream, in positions, within which a returning target joins it. Beyond, the
+/// target first reads the log again.
+pub const PLAYER_JOIN: u64 = 2048;
+
+/// Most recovery streams of a player at once.
+pub const PLAYER_RECOVERIES: usize = 4;
+
+/// Distance to the main stream, in positions, from which a player moves the bound of a target
+/// without messages.
+pub const PLAYER_QUIET_POSITIONS: u64 = 10_000;
+
+/// Time after which a player moves the bound of a target without messages.
+pub const PLAYER_QUIET_FOR: Duration = Duration::from_secs(10);
+
 /// Bounds of one node or client that a deployment or a test may lower. Bounds that parties must
 /// agree on are in a log's configuration or constants; see
 /// `docs/decisions/2026-11-24-equal-on-all-nodes.md`.

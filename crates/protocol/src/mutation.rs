@@ -297,6 +297,44 @@ pub enum Mutation {
     JoiningNotAsked,
     /// A subscription receives a read result from an earlier subscription, or from before a reset.
     StaleReadTaken,
+    /// A player hears the recovery stream of an earlier session of a target.
+    NoTerm,
+    /// A player sends messages of the main stream while a target still recovers.
+    NormalWhileFetching,
+    /// A player keeps a target's queue beyond the session.
+    QueueKept,
+    /// A player recovers positions that the target also receives from the main stream.
+    JoinTooLate,
+    /// A recovery stream ends one position too early.
+    RecoveryEndsEarly,
+    /// A recovery counts as complete while one message is queued.
+    CaughtUpEarly,
+    /// A player does not note that a full queue missed messages.
+    OverflowForgotten,
+    /// A player moves a quiet target's bound over queued messages.
+    AdvanceOverQueued,
+    /// A player starts at the highest bound of its targets.
+    StartAtHighest,
+    /// A player trusts an acknowledgement more than the bound of a restored target.
+    AppliedRemembered,
+    /// A player passes over a rejected entry without moving the target's bound.
+    SkipUnrecorded,
+    /// Positions that cannot be read displace the messages queued before them.
+    GapJumped,
+    /// A target applies a batch that does not start at its bound.
+    AfterUnchecked,
+    /// A target applies a batch of a lower epoch.
+    OldEpochServed,
+    /// A target acknowledges a batch before it has applied it.
+    AckBeforeEffect,
+    /// A target stores the bound before the effects, in another transaction.
+    BoundBeforeEffect,
+    /// A changed mapping also applies to earlier entries.
+    RuleOfToday,
+    /// A recovery keeps its stream while it has no room and others wait.
+    SlotKept,
+    /// A player's queues have no limit.
+    QueueUnbounded,
 }
 
 /// The configuration of a node's machines.
