@@ -1,0 +1,271 @@
+//! What a running player tells its operator and its control log.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use seriatim_client::{AppendOptions, Position, Record};
+use seriatim_delivery::player::{Input, Message, Note, PlayerStatus, Stage, TargetIndex, TargetStatus};
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+use crate::control::{ControlLog, Event, Holder, StatusRecord, TargetRecord};
+use crate::runner::{Happening, PlayerError, Runner};
+
+/// Least time between two records of a moving player, unless a target changes its state.
+const STATUS_EVERY: Duration = Duration::from_secs(1);
+/// Least time between two records, in any case.
+const STATUS_LEAST: Duration = Duration::from_millis(100);
+/// Wait before a failed append to the control log or the dead-letter log is repeated.
+const APPEND_AGAIN: Duration = Duration::from_secs(1);
+/// How long an ending player waits for its last records.
+const END_WITHIN: Duration = Duration::from_secs(3);
+
+/// The player's records in the control log. A task of its own appends them in order, because the
+/// control log may be away.
+pub(crate) struct Recorder {
+    events: mpsc::Sender<Event>,
+    outcomes: mpsc::UnboundedSender<Event>,
+    writer: tokio::task::JoinHandle<()>,
+    /// Whether a program asked for the status, or a target changed its state.
+    is_asked: bool,
+    recorded_at: Option<Instant>,
+    stages: Vec<(Stage, Option<String>)>,
+    moved: (Option<Position>, Vec<Position>),
+    has_moved: bool,
+}
+
+impl Recorder {
+    pub(crate) fn start(control: ControlLog, claim: Position) -> Self {
+        // A status that does not fit is dropped: a later one replaces it.
+        let (events, statuses) = mpsc::channel(1);
+        let (outcomes, done) = mpsc::unbounded_channel();
+        let writer = tokio::spawn(write(control, claim, statuses, done));
+        Self {
+            events,
+            outcomes,
+            writer,
+            is_asked: true,
+            recorded_at: None,
+            stages: vec![],
+            moved: (None, vec![]),
+            has_moved: false,
+        }
+    }
+
+    /// Demands a record of the status.
+    pub(crate) fn ask(&mut self) {
+        self.is_asked = true;
+    }
+
+    /// Records the outcome of a command.
+    pub(crate) fn done(&mut self, command: u64, outcome: Result<(), String>) {
+        let event = Event::Done { command, error: outcome.err() };
+        // The writer ends only after the player.
+        let _ = self.outcomes.send(event);
+    }
+
+    /// When the next status is due. None: nothing has changed.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let wait = match (self.is_asked, self.has_moved) {
+            (true, _) => STATUS_LEAST,
+            (false, true) => STATUS_EVERY,
+            (false, false) => return None,
+        };
+        Some(self.recorded_at.map_or_else(Instant::now, |at| at + wait))
+    }
+
+    fn notice(&mut self, status: &PlayerStatus) {
+        let stages = status.targets.iter().map(|target| (target.stage, target.last_error.clone())).collect();
+        if self.stages != stages {
+            (self.stages, self.is_asked) = (stages, true);
+        }
+        let bounds = status.targets.iter().map(|target| target.bound).collect();
+        if self.moved != (status.dispatched, bounds) {
+            let bounds = status.targets.iter().map(|target| target.bound).collect();
+            (self.moved, self.has_moved) = ((status.dispatched, bounds), true);
+        }
+    }
+}
+
+/// Appends outcomes and statuses, and repeats what fails.
+async fn write(
+    control: ControlLog,
+    claim: Position,
+    mut statuses: mpsc::Receiver<Event>,
+    mut outcomes: mpsc::UnboundedReceiver<Event>,
+) {
+    let mut first = claim;
+    loop {
+        let event = tokio::select! {
+            biased;
+            Some(event) = outcomes.recv() => event,
+            Some(event) = statuses.recv() => event,
+            else => return,
+        };
+        let is_status = matches!(event, Event::Status(_));
+        let position = loop {
+            match control.append(&event).await {
+                Ok(position) => break Some(position),
+                Err(cause) if is_status => {
+                    tracing::warn!("{cause}");
+                    break None;
+                }
+                Err(cause) => {
+                    tracing::warn!("{cause}; it is appended again");
+                    tokio::time::sleep(APPEND_AGAIN).await;
+                }
+            }
+        };
+        if let Some(position) = position.filter(|_| is_status)
+            && control.shorten(first, position).await
+        {
+            first = position;
+        }
+    }
+}
+
+impl Runner {
+    /// Records the player's status if it is due.
+    pub(crate) fn record_status(&mut self) {
+        if self.recorder.due().is_none_or(|at| at > Instant::now()) && !self.is_check_due() {
+            return;
+        }
+        let status = self.machine.status();
+        self.recorder.notice(&status);
+        if self.recorder.due().is_none_or(|at| at > Instant::now()) {
+            return;
+        }
+        let record = Event::Status(Box::new(self.status_record(&status)));
+        if self.recorder.events.try_send(record).is_ok() {
+            (self.recorder.is_asked, self.recorder.has_moved) = (false, false);
+        }
+        self.recorder.recorded_at = Some(Instant::now());
+    }
+
+    fn status_record(&self, status: &PlayerStatus) -> StatusRecord {
+        let at_ms = wall_ms();
+        StatusRecord {
+            holder: Holder::own(),
+            epoch: self.epoch,
+            base: self.base,
+            log: self.settings.log.clone(),
+            since_ms: self.since_ms,
+            at_ms,
+            dispatched: status.dispatched.map(|position| position.0),
+            tail: status.tail.0,
+            memory: status.memory,
+            targets: status.targets.iter().map(|target| target_record(target, status.tail, at_ms)).collect(),
+            unknown: status.unknown.iter().map(|(name, count, at)| (name.clone(), *count, at.0)).collect(),
+            skipped: self.skipped.iter().copied().collect(),
+            rules: self.rules.clone(),
+        }
+    }
+
+    /// Records the end, if this player still holds the stream.
+    pub(crate) async fn close(self, outcome: &Result<(), PlayerError>) {
+        let status = self.machine.status();
+        let record = Event::Status(Box::new(self.status_record(&status)));
+        let is_deposed = matches!(outcome, Err(PlayerError::Deposed { .. } | PlayerError::Fenced { .. }));
+        let Recorder { events, outcomes, writer, .. } = self.recorder;
+        if !is_deposed {
+            let _ = outcomes.send(record);
+            let _ = outcomes.send(Event::Ended { epoch: self.epoch });
+        }
+        drop((events, outcomes));
+        let _ = tokio::time::timeout(END_WITHIN, writer).await;
+    }
+
+    /// Appends a rejected message to the dead-letter log, and repeats that until it succeeds.
+    pub(crate) fn dead_letter(&self, target: TargetIndex, message: Message, reason: String) {
+        #[derive(Serialize)]
+        struct DeadLetter<'a> {
+            stream: String,
+            target: &'a str,
+            position: u64,
+            reason: &'a str,
+            parts: Vec<String>,
+        }
+        let name = self.settings.dead_letter.clone().unwrap_or_else(|| format!("{}.dead", self.settings.name));
+        let letter = DeadLetter {
+            stream: format!("{}/{}", self.settings.log, self.settings.name),
+            target: self.machine.id(target),
+            position: message.position.0,
+            reason: &reason,
+            parts: message.parts.iter().map(|part| String::from_utf8_lossy(part).into_owned()).collect(),
+        };
+        let payload = serde_json::to_vec(&letter).expect("a dead letter has a JSON form");
+        let (client, sender, position) = (self.client.clone(), self.sender.clone(), message.position);
+        tokio::spawn(async move {
+            let record = Record::from(payload);
+            while let Err(cause) = append(&client, &name, &record).await {
+                tracing::warn!("the dead-letter log '{name}' takes no record: {cause}");
+                tokio::time::sleep(APPEND_AGAIN).await;
+            }
+            // A player that has ended needs no answer.
+            let _ = sender.send(Happening::Machine(Input::DeadLettered { target, position })).await;
+        });
+    }
+
+    /// The sentence for a note, and whether it is a problem. None: the note is routine.
+    pub(crate) fn describe(&self, note: &Note) -> Option<(String, bool)> {
+        let id = |target: &TargetIndex| self.machine.id(*target);
+        let player = &self.settings.name;
+        Some(match note {
+            Note::Attached { target, bound } => (format!("target {}: attached at {bound}", id(target)), false),
+            Note::Restored { target, from, to } => {
+                let id = id(target);
+                let text = format!(
+                    "target {id}: its bound is {to} and was {from}: it was restored from an older state; \
+                     the player continues from {to}"
+                );
+                (text, true)
+            }
+            Note::Down { target, reason } => (format!("target {}: {reason}", id(target)), true),
+            Note::Stopped { target, why } => {
+                let id = id(target);
+                let text = format!("target {id} is stopped: {why}; see: seriatim player status {player}");
+                (text, true)
+            }
+            Note::BeginsAbove { target, first, reason } => {
+                (format!("target {}: begins at position {first}: {reason}", id(target)), false)
+            }
+            Note::Unknown { name, position } => {
+                let text = format!("entries name the target '{name}', which is not configured, from position {position} on");
+                (text, true)
+            }
+            Note::StreamFailed { reason } => (reason.clone(), true),
+            Note::Recovers { .. } | Note::CaughtUp { .. } => return None,
+        })
+    }
+}
+
+fn target_record(target: &TargetStatus, tail: Position, at_ms: u64) -> TargetRecord {
+    TargetRecord {
+        id: target.id.clone(),
+        state: target.stage.to_string(),
+        bound: target.bound.0,
+        lag_entries: tail.since(target.bound),
+        lag_ms: target.oldest_ms.map_or(0, |oldest| at_ms.saturating_sub(oldest)),
+        queued: target.queued,
+        sessions: target.sessions,
+        rejected: target.rejected,
+        last_error: target.last_error.clone(),
+    }
+}
+
+async fn append(client: &seriatim_client::Client, name: &str, record: &Record) -> Result<(), String> {
+    let log = match client.log(name).await {
+        Err(seriatim_client::ControlError::NoSuchLog { .. }) => {
+            let created = client.create(name, seriatim_client::LogConfig::default()).await;
+            created.map_err(|cause| cause.to_string())?;
+            client.log(name).await
+        }
+        log => log,
+    };
+    let log = log.map_err(|cause| cause.to_string())?;
+    let appended = log.append(record.clone(), AppendOptions::default()).await;
+    appended.map(|_| ()).map_err(|cause| cause.to_string())
+}
+
+pub(crate) fn wall_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

@@ -1,0 +1,440 @@
+//! The runner: gives the machine a clock, subscriptions, targets and the control log.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use seriatim_client::{Client, ControlError, Log, Position, ReadError};
+use seriatim_delivery::player::{
+    Begin, Effect, Input, Map, Mapper, Player, PlayerConfig, PlayerLimits, Rule, Stage, Stop,
+    StreamNumber, TargetConfig, TargetIndex,
+};
+use seriatim_model::Time;
+use tokio::sync::mpsc;
+
+use crate::control::{ControlLog, ControlLogError, Event, Events, Holder, RulesRecord, StatusRecord};
+use crate::reporting::{Recorder, wall_ms};
+use crate::sessions::Call;
+use crate::starting::{self, Claimed};
+use crate::streams::{self, Room};
+use crate::targets::AnyTarget;
+use crate::Stream;
+
+/// Happenings that wait for the machine.
+const HAPPENINGS: usize = 4096;
+/// Happenings that the machine handles before its effects are performed.
+const AT_ONCE: usize = 64;
+/// Wait before a failed question about the tail is repeated.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What a player does if another one may be active.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Start {
+    /// It asks, and does not start if the other one answers.
+    #[default]
+    Refuse,
+    /// It takes the place of the other one at once.
+    TakeOver,
+    /// It waits until the other one is silent or has ended.
+    Standby,
+}
+
+/// One target of a player.
+#[derive(Debug)]
+pub struct TargetSettings {
+    /// Its id.
+    pub id: String,
+    /// The destination.
+    pub target: AnyTarget,
+    /// Whether a rejected message goes to the dead-letter log.
+    pub dead_letters: bool,
+}
+
+/// Settings of a player.
+#[derive(Debug)]
+pub struct Settings {
+    /// Name of the log.
+    pub log: String,
+    /// Name of the player.
+    pub name: String,
+    /// How entries are mapped to targets.
+    pub map: Map,
+    /// First position of a new target.
+    pub begin: Begin,
+    /// The targets.
+    pub targets: Vec<TargetSettings>,
+    /// What happens if another player may be active.
+    pub start: Start,
+    /// The epoch is above this one, if the control log was lost.
+    pub above: Option<u64>,
+    /// Whether the player ends when all targets have reached the tail as of its start.
+    pub until_tail: bool,
+    /// Name of the dead-letter log.
+    pub dead_letter: Option<String>,
+    /// Limits of queues and waits.
+    pub limits: PlayerLimits,
+}
+
+/// A player that has started.
+#[derive(Clone, Debug)]
+pub struct Started {
+    /// Name of the log.
+    pub log: String,
+    /// Name of the player.
+    pub name: String,
+    /// Its epoch.
+    pub epoch: u64,
+}
+
+/// Why a player did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum PlayerError {
+    /// The log does not exist, or cannot be asked.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The control log cannot be used.
+    #[error(transparent)]
+    ControlLog(#[from] ControlLogError),
+    /// The log cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Another player is active.
+    #[error(
+        "the player '{player}' is already at work: {}, epoch {}, since {} s; stop it, or take its place with --take-over",
+        active.holder, active.epoch, active.at_ms.saturating_sub(active.since_ms) / 1000
+    )]
+    Active {
+        /// Name of the player.
+        player: String,
+        /// Its status.
+        active: Box<StatusRecord>,
+    },
+    /// Another player has claimed the stream.
+    #[error("another player took over: {by}, epoch {epoch}")]
+    Deposed {
+        /// The other player.
+        by: Holder,
+        /// Its epoch.
+        epoch: u64,
+    },
+    /// A target knows a higher epoch.
+    #[error(
+        "a target has served a player with epoch {theirs}, and this player has epoch {own}: if another player is \
+         at work, leave it there; if the control log was lost, start with --above {theirs}"
+    )]
+    Fenced {
+        /// The target's epoch.
+        theirs: u64,
+        /// This player's epoch.
+        own: u64,
+    },
+    /// The recorded rules cannot be used.
+    #[error("the rules in the control log: {0}")]
+    Rules(String),
+    /// The log was deleted.
+    #[error("the log '{0}' was deleted")]
+    Deleted(String),
+    /// An entry cannot be read.
+    #[error(
+        "the entry at position {position} cannot be read: {reason}; upgrade the player, or declare that the entry \
+         belongs to no target: seriatim player skip {player} all {position}"
+    )]
+    Unreadable {
+        /// Name of the player.
+        player: String,
+        /// The entry.
+        position: Position,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Some targets are stopped, and the others have reached the tail.
+    #[error("stopped targets have not reached the tail: {}; see: seriatim player status {player}", .stopped.join(", "))]
+    Unfinished {
+        /// Name of the player.
+        player: String,
+        /// Their ids.
+        stopped: Vec<String>,
+    },
+}
+
+/// An event for the runner.
+#[derive(Debug)]
+pub(crate) enum Happening {
+    /// For the machine.
+    Machine(Input),
+    /// The log was deleted.
+    Deleted(String),
+}
+
+/// News for the operator: a sentence, and whether it is a problem.
+pub type Observer<'a> = &'a mut (dyn FnMut(&str, bool) + Send);
+
+/// Runs a player until it ends or `stop` resolves. `started` is called after the claim.
+///
+/// # Errors
+/// If the player cannot start, or must end.
+pub async fn run(
+    client: &Client,
+    settings: Settings,
+    mapper: Option<Arc<dyn Mapper>>,
+    started: impl FnOnce(&Started),
+    observer: Observer<'_>,
+    stop: impl Future<Output = ()>,
+) -> Result<(), PlayerError> {
+    let ids = settings.targets.iter().map(|target| target.id.clone()).collect();
+    let rule = Rule { map: settings.map.clone(), targets: ids };
+    tokio::pin!(stop);
+    let claimed = tokio::select! {
+        claimed = starting::claim(client, &settings, &rule, mapper.as_ref()) => claimed?,
+        () = &mut stop => return Ok(()),
+    };
+    started(&Started { log: settings.log.clone(), name: settings.name.clone(), epoch: claimed.epoch });
+    let mut runner = Runner::new(client.clone(), settings, claimed);
+    let outcome = runner.play(observer, stop).await;
+    runner.close(&outcome).await;
+    outcome
+}
+
+/// A running player.
+pub(crate) struct Runner {
+    pub(crate) client: Client,
+    pub(crate) settings: Settings,
+    log: Log,
+    pub(crate) epoch: u64,
+    pub(crate) base: u64,
+    claim: Position,
+    pub(crate) rules: RulesRecord,
+    pub(crate) skipped: BTreeSet<u64>,
+    pub(crate) since_ms: u64,
+    began: Instant,
+    pub(crate) machine: Player,
+    happenings: mpsc::Receiver<Happening>,
+    pub(crate) sender: mpsc::Sender<Happening>,
+    streams: BTreeMap<StreamNumber, (mpsc::UnboundedSender<Room>, tokio::task::JoinHandle<()>)>,
+    targets: Vec<mpsc::UnboundedSender<Call>>,
+    control_events: Events,
+    pub(crate) recorder: Recorder,
+    /// Effects of the machine's start.
+    effects: Vec<Effect>,
+}
+
+impl Runner {
+    fn new(client: Client, mut settings: Settings, claimed: Claimed) -> Self {
+        let (sender, happenings) = mpsc::channel(HAPPENINGS);
+        let stream = Stream { log: claimed.log.entry().id, player: settings.name.clone() };
+        let mut targets = vec![];
+        let mut configs = vec![];
+        for (number, (target, (_, rules))) in settings.targets.drain(..).zip(claimed.rules.iter()).enumerate() {
+            let (calls, receiver) = mpsc::unbounded_channel();
+            let unanswered = target.target.unanswered();
+            let index = TargetIndex(number);
+            target.target.serve(index, stream.clone(), claimed.epoch, receiver, sender.clone());
+            targets.push(calls);
+            let config = TargetConfig { id: target.id, unanswered, dead_letters: target.dead_letters };
+            configs.push((config, rules.clone()));
+        }
+        let config = PlayerConfig {
+            targets: configs,
+            tail: claimed.tail,
+            until: settings.until_tail.then_some(claimed.tail),
+            skipped: claimed.skipped.iter().copied().map(Position).collect(),
+            limits: settings.limits,
+            mutation: None,
+        };
+        let mut machine = Player::new(Time::ZERO, config);
+        let mut effects = vec![];
+        for (number, target, command) in &claimed.pending {
+            let index = target.as_ref().map(|id| machine.find(id));
+            if let Some(Some(index)) = index {
+                let command = command.command();
+                let input = Input::Commanded { number: *number, target: Some(index), command, again: true };
+                machine.step(Time::ZERO, input, &mut effects);
+            } else {
+                let outcome = match index {
+                    None => Ok(()),
+                    Some(_) => Err("the player has no such target any more".into()),
+                };
+                effects.push(Effect::Done { number: *number, outcome });
+            }
+        }
+        let recorder = Recorder::start(claimed.control, claimed.claim);
+        Self {
+            client,
+            settings,
+            log: claimed.log,
+            epoch: claimed.epoch,
+            base: claimed.base,
+            claim: claimed.claim,
+            rules: RulesRecord::of(&claimed.rules),
+            skipped: claimed.skipped.into_iter().collect(),
+            since_ms: wall_ms(),
+            began: Instant::now(),
+            machine,
+            happenings,
+            sender,
+            streams: BTreeMap::new(),
+            targets,
+            control_events: claimed.events,
+            recorder,
+            effects,
+        }
+    }
+
+    fn now(&self) -> Time {
+        Time(self.began.elapsed().as_nanos() as u64)
+    }
+
+    async fn play(
+        &mut self,
+        observer: Observer<'_>,
+        mut stop: std::pin::Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<(), PlayerError> {
+        let mut arrived = Vec::with_capacity(AT_ONCE);
+        let mut effects = std::mem::take(&mut self.effects);
+        loop {
+            let wake = self.machine.deadline().map(|at| self.began + Duration::from_nanos(at.0));
+            let wake = [wake, self.recorder.due()].into_iter().flatten().min();
+            tokio::select! {
+                biased;
+                () = &mut stop => return Ok(()),
+                _ = self.happenings.recv_many(&mut arrived, AT_ONCE) => {}
+                event = self.control_events.next() => self.controlled(event, &mut effects)?,
+                () = sleep_until(wake), if effects.is_empty() => {}
+                () = std::future::ready(()), if !effects.is_empty() => {}
+            }
+            for happening in arrived.drain(..) {
+                match happening {
+                    Happening::Machine(input) => self.machine.step(self.now(), input, &mut effects),
+                    Happening::Deleted(log) => return Err(PlayerError::Deleted(log)),
+                }
+            }
+            let now = self.now();
+            if self.machine.deadline().is_some_and(|at| at <= now) {
+                self.machine.step(now, Input::Wake, &mut effects);
+            }
+            for effect in std::mem::take(&mut effects) {
+                if self.perform(effect, observer)?.is_break() {
+                    return Ok(());
+                }
+            }
+            self.record_status(observer);
+        }
+    }
+
+    fn controlled(
+        &mut self,
+        event: Result<Option<(Position, Event)>, ControlLogError>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), PlayerError> {
+        let Some((position, event)) = event? else { return Ok(()) };
+        match event {
+            Event::Claim { holder, base, .. } if position > self.claim => {
+                return Err(PlayerError::Deposed { by: holder, epoch: base + position.0 + 1 });
+            }
+            Event::Hello { .. } => {
+                self.recorder.ask();
+            }
+            Event::Command { target, command } => {
+                let index = target.as_ref().map(|id| self.machine.find(id));
+                match index {
+                    Some(None) => {
+                        let id = target.unwrap_or_default();
+                        let reason = format!("the player has no target '{id}'");
+                        effects.push(Effect::Done { number: position.0, outcome: Err(reason) });
+                    }
+                    index => {
+                        let target = index.flatten();
+                        let command = command.command();
+                        if let (None, seriatim_delivery::player::Command::Skip { position }) = (target, &command)
+                        {
+                            self.skipped.insert(position.0);
+                        }
+                        let number = position.0;
+                        let input = Input::Commanded { number, target, command, again: false };
+                        self.machine.step(self.now(), input, effects);
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn perform(
+        &mut self,
+        effect: Effect,
+        observer: &mut (dyn FnMut(&str, bool) + Send),
+    ) -> Result<ControlFlow<()>, PlayerError> {
+        match effect {
+            Effect::Open { stream, from, end } => {
+                let (pulls, receiver) = mpsc::unbounded_channel();
+                let reading = streams::read(self.log.clone(), stream, (from, end), receiver, self.sender.clone());
+                self.streams.insert(stream, (pulls, tokio::spawn(reading)));
+            }
+            Effect::Pull { stream, records, bytes } => {
+                if let Some((pulls, _)) = self.streams.get(&stream) {
+                    // The stream may have ended just now.
+                    let _ = pulls.send((records, bytes));
+                }
+            }
+            Effect::Close { stream } => {
+                if let Some((_, task)) = self.streams.remove(&stream) {
+                    task.abort();
+                }
+            }
+            Effect::Attach { target, term, adopts } => self.call(target, Call::Attach { term, adopts }),
+            Effect::Send { target, term, batch } => self.call(target, Call::Send { term, batch }),
+            Effect::Detach { target, term } => self.call(target, Call::Detach { term }),
+            Effect::AskTail => self.ask_tail(),
+            Effect::DeadLetter { target, message, reason } => self.dead_letter(target, message, reason),
+            Effect::Done { number, outcome } => self.recorder.done(number, outcome),
+            Effect::Note(note) => {
+                if let Some((text, is_problem)) = self.describe(&note) {
+                    observer(&text, is_problem);
+                }
+            }
+            Effect::Stop(stop) => return self.stopped(stop),
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn call(&self, target: TargetIndex, call: Call) {
+        self.targets[target.0].send(call).expect("a target's task outlives the runner");
+    }
+
+    fn stopped(&self, stop: Stop) -> Result<ControlFlow<()>, PlayerError> {
+        let player = self.settings.name.clone();
+        match stop {
+            Stop::Finished => Ok(ControlFlow::Break(())),
+            Stop::Fenced { epoch } => Err(PlayerError::Fenced { theirs: epoch, own: self.epoch }),
+            Stop::Unreadable { position, reason } => Err(PlayerError::Unreadable { player, position, reason }),
+            Stop::FinishedWithout { stopped } => {
+                let stopped = stopped.into_iter().map(|target| self.machine.id(target).to_string()).collect();
+                Err(PlayerError::Unfinished { player, stopped })
+            }
+        }
+    }
+
+    fn ask_tail(&self) {
+        let (log, sender) = (self.log.clone(), self.sender.clone());
+        tokio::spawn(async move {
+            loop {
+                match log.check_tail().await {
+                    Ok(tail) => return sender.send(Happening::Machine(Input::Tail(tail))).await.unwrap_or(()),
+                    Err(ReadError::Deleted(log)) => {
+                        return sender.send(Happening::Deleted(log)).await.unwrap_or(());
+                    }
+                    Err(_) => tokio::time::sleep(ASK_AGAIN).await,
+                }
+            }
+        });
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
