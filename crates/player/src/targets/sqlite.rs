@@ -11,7 +11,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
 use seriatim_model::Position;
 
-use super::blocking;
+use super::{apply_blocking, blocking};
 use crate::bounds::{Checked, DDL, Session, Stored, checked, integer, singles};
 use crate::statement::{Parameter, Statement, text_of, time_ms};
 use crate::{ApplyError, AttachError, Batch, Message, Stream, Target};
@@ -95,19 +95,7 @@ impl Target for SqliteTarget {
     }
 
     async fn apply(&mut self, batch: &Batch) -> Result<(), ApplyError> {
-        let Some(open) = self.open.take() else {
-            return Err(ApplyError::Broken { reason: "the target is not attached".into() });
-        };
-        let batch = batch.clone();
-        let (open, applied) = blocking(move || {
-            let applied = open.apply(&batch);
-            (open, applied)
-        })
-        .await;
-        if applied.is_ok() {
-            self.open = Some(open);
-        }
-        applied
+        apply_blocking(&mut self.open, batch, |open, batch| open.apply(batch)).await
     }
 }
 
