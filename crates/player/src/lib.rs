@@ -1,7 +1,9 @@
 //! The player: delivers the entries of a log to databases and services, in order and once.
 
+mod bounds;
 mod contract;
+pub mod statement;
 pub mod targets;
 
-pub use contract::{Batch, Message, Stream, Target};
-pub use seriatim_delivery::player::{ApplyError, AttachError};
+pub use bounds::Checked;
+pub use contract::{ApplyError, AttachError, Batch, Message, Stream, Target};
