@@ -8,11 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use seriatim_client::{
-    AppendError, Client, ControlError, Event as LogEvent, Log, LogConfig, Order, Position, ReadError,
+    AppendError, Client, ControlError, Event as LogEvent, Filter, Log, LogConfig, Order, Position, ReadError,
     SubscribeOptions,
 };
 use seriatim_delivery::player::{Command, Map, Mapper, Route, Rule, Rules};
 use serde::{Deserialize, Serialize};
+
+/// Silence after which a player counts as ended.
+pub const SILENCE: Duration = Duration::from_secs(3);
 
 /// Number of records in the control log above which the player trims it.
 const MOST_RECORDS: u64 = 10_000;
@@ -110,15 +113,15 @@ impl CommandRecord {
     }
 }
 
-/// A route, as recorded.
+/// A route, as recorded. Without a prefix, all entries take it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "documented at `Route`")]
 pub struct RouteRecord {
     pub to: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_prefix: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub header: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<(u16, String)>,
 }
 
 /// A mapping, as recorded.
@@ -190,10 +193,14 @@ impl RulesRecord {
 }
 
 fn rule_record(rule: &Rule) -> RuleRecord {
-    let route = |route: &Route| RouteRecord {
-        to: route.to.clone(),
-        key_prefix: route.key_prefix.as_ref().map(|prefix| String::from_utf8_lossy(prefix).into_owned()),
-        header: route.header,
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let route = |route: &Route| {
+        let (key_prefix, header) = match &route.filter {
+            None => (None, None),
+            Some(Filter::KeyPrefix(prefix)) => (Some(text(prefix)), None),
+            Some(Filter::Header { kind, prefix }) => (None, Some((*kind, text(prefix)))),
+        };
+        RouteRecord { to: route.to.clone(), key_prefix, header }
     };
     let map = match &rule.map {
         Map::Wal => MapRecord::Wal,
@@ -207,10 +214,10 @@ fn rule_record(rule: &Rule) -> RuleRecord {
 }
 
 fn rule_of(record: &RuleRecord, mapper: Option<&Arc<dyn Mapper>>) -> Result<Rule, String> {
-    let route = |record: &RouteRecord| Route {
-        to: record.to.clone(),
-        key_prefix: record.key_prefix.clone().map(Into::into),
-        header: record.header,
+    let route = |record: &RouteRecord| {
+        let by_key = record.key_prefix.clone().map(Filter::key_prefix);
+        let by_header = record.header.clone().map(|(kind, prefix)| Filter::header(kind, prefix));
+        Route { to: record.to.clone(), filter: by_key.or(by_header) }
     };
     let map = match &record.map {
         MapRecord::Wal => Map::Wal,
@@ -421,6 +428,24 @@ pub struct Events {
 }
 
 impl Events {
+    /// The next status within a time. None: there is none.
+    pub(crate) async fn status_within(
+        &mut self,
+        wait: Duration,
+    ) -> Result<Option<StatusRecord>, ControlLogError> {
+        let deadline = tokio::time::Instant::now() + wait;
+        loop {
+            match tokio::time::timeout_at(deadline, self.next()).await {
+                Err(_) => return Ok(None),
+                Ok(event) => match event? {
+                    Some((_, Event::Status(status))) => return Ok(Some(*status)),
+                    Some(_) => {}
+                    None => return Ok(None),
+                },
+            }
+        }
+    }
+
     /// The next event. None: the end is reached. Cancelling the future loses no event.
     ///
     /// # Errors
@@ -438,5 +463,56 @@ impl Events {
                 Some(Ok(_)) => {}
             }
         }
+    }
+}
+
+/// Questions for a player's status.
+#[derive(Debug)]
+pub struct Asking {
+    control: ControlLog,
+    events: Events,
+    last: Option<StatusRecord>,
+}
+
+impl Asking {
+    /// Asks for the status.
+    ///
+    /// # Errors
+    /// If the control log cannot be used.
+    pub async fn start(control: &ControlLog) -> Result<Self, ControlLogError> {
+        let asked = control.append(&Event::Hello { from: Holder::own() }).await?;
+        let status = |(_, event): (Position, Event)| match event {
+            Event::Status(status) => Some(*status),
+            _ => None,
+        };
+        let last = control.history(asked.next()).await?.into_iter().filter_map(status).next_back();
+        let events = control.follow(asked.next(), None).await?;
+        Ok(Self { control: control.clone(), events, last })
+    }
+
+    /// The status with which an active player answers within [`SILENCE`]. None: none answers.
+    ///
+    /// # Errors
+    /// If the control log cannot be read.
+    pub async fn answer(&mut self) -> Result<Option<StatusRecord>, ControlLogError> {
+        self.events.status_within(SILENCE).await
+    }
+
+    /// The last status before the question. None: no player of this name reported one.
+    #[must_use]
+    pub fn last(&self) -> Option<StatusRecord> {
+        self.last.clone()
+    }
+
+    /// The next status. After `wait` without one, it asks again and returns `None`.
+    ///
+    /// # Errors
+    /// If the control log cannot be used.
+    pub async fn next(&mut self, wait: Duration) -> Result<Option<StatusRecord>, ControlLogError> {
+        let status = self.events.status_within(wait).await?;
+        if status.is_none() {
+            self.control.append(&Event::Hello { from: Holder::own() }).await?;
+        }
+        Ok(status)
     }
 }

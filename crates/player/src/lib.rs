@@ -1,9 +1,20 @@
 //! The player: delivers the entries of a log to databases and services, in order and once.
+//!
+//! [`run`] joins the machine of `seriatim-delivery`, which decides, with subscriptions, [`targets`]
+//! and the [control log](control), which perform.
 
 mod bounds;
 mod contract;
+pub mod control;
+mod reporting;
+mod runner;
+mod sessions;
+mod starting;
 pub mod statement;
+mod streams;
 pub mod targets;
 
 pub use bounds::Checked;
 pub use contract::{ApplyError, AttachError, Batch, Message, Stream, Target};
+pub use runner::{Ending, PlayerError, Settings, Start, Started, TargetSettings, run};
+pub use seriatim_delivery::player::{Begin, Map, Mapper, Messages, PlayerLimits, Route, Stage};

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 
 use crate::control::{ControlLog, Event, Holder, StatusRecord, TargetRecord};
-use crate::runner::{Happening, PlayerError, Runner};
+use crate::runner::{Ending, Happening, PlayerError, Runner};
 
 /// Least time between two records of a moving player, unless a target changes its state.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
@@ -31,6 +31,9 @@ pub(crate) struct Recorder {
     stages: Vec<(Stage, Option<String>)>,
     moved: (Option<Position>, Vec<Position>),
     has_moved: bool,
+    /// When the status is compared with the recorded one. None: nothing has happened since.
+    compare_at: Option<Instant>,
+    compared_at: Option<Instant>,
 }
 
 impl Recorder {
@@ -48,7 +51,15 @@ impl Recorder {
             stages: vec![],
             moved: (None, vec![]),
             has_moved: false,
+            compare_at: None,
+            compared_at: None,
         }
+    }
+
+    /// Something happened: the status may have changed.
+    pub(crate) fn touch(&mut self) {
+        let next = self.compared_at.map_or_else(Instant::now, |at| at + STATUS_LEAST);
+        self.compare_at = self.compare_at.or(Some(next));
     }
 
     /// Demands a record of the status.
@@ -63,8 +74,12 @@ impl Recorder {
         let _ = self.outcomes.send(event);
     }
 
-    /// When the next status is due. None: nothing has changed.
+    /// When to call [`Runner::record_status`]. None: nothing has changed.
     pub(crate) fn due(&self) -> Option<Instant> {
+        [self.compare_at, self.record_at()].into_iter().flatten().min()
+    }
+
+    fn record_at(&self) -> Option<Instant> {
         let wait = match (self.is_asked, self.has_moved) {
             (true, _) => STATUS_LEAST,
             (false, true) => STATUS_EVERY,
@@ -126,19 +141,21 @@ async fn write(
 impl Runner {
     /// Records the player's status if it is due.
     pub(crate) fn record_status(&mut self) {
-        if self.recorder.due().is_none_or(|at| at > Instant::now()) && !self.is_check_due() {
+        let now = Instant::now();
+        if self.recorder.due().is_none_or(|at| at > now) {
             return;
         }
+        (self.recorder.compare_at, self.recorder.compared_at) = (None, Some(now));
         let status = self.machine.status();
         self.recorder.notice(&status);
-        if self.recorder.due().is_none_or(|at| at > Instant::now()) {
+        if self.recorder.record_at().is_none_or(|at| at > now) {
             return;
         }
         let record = Event::Status(Box::new(self.status_record(&status)));
         if self.recorder.events.try_send(record).is_ok() {
             (self.recorder.is_asked, self.recorder.has_moved) = (false, false);
         }
-        self.recorder.recorded_at = Some(Instant::now());
+        self.recorder.recorded_at = Some(now);
     }
 
     fn status_record(&self, status: &PlayerStatus) -> StatusRecord {
@@ -161,7 +178,7 @@ impl Runner {
     }
 
     /// Records the end, if this player still holds the stream.
-    pub(crate) async fn close(self, outcome: &Result<(), PlayerError>) {
+    pub(crate) async fn close(self, outcome: &Result<Ending, PlayerError>) {
         let status = self.machine.status();
         let record = Event::Status(Box::new(self.status_record(&status)));
         let is_deposed = matches!(outcome, Err(PlayerError::Deposed { .. } | PlayerError::Fenced { .. }));

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use seriatim_client::{Client, ControlError, Log, Position, ReadError};
 use seriatim_delivery::player::{
-    Begin, Effect, Input, Map, Mapper, Player, PlayerConfig, PlayerLimits, Rule, Stage, Stop,
+    Begin, Effect, Input, Map, Mapper, Player, PlayerConfig, PlayerLimits, Rule, Stop,
     StreamNumber, TargetConfig, TargetIndex,
 };
 use seriatim_model::Time;
 use tokio::sync::mpsc;
 
-use crate::control::{ControlLog, ControlLogError, Event, Events, Holder, RulesRecord, StatusRecord};
+use crate::control::{ControlLogError, Event, Events, Holder, RulesRecord, StatusRecord};
 use crate::reporting::{Recorder, wall_ms};
 use crate::sessions::Call;
 use crate::starting::{self, Claimed};
@@ -25,6 +25,8 @@ use crate::Stream;
 const HAPPENINGS: usize = 4096;
 /// Happenings that the machine handles before its effects are performed.
 const AT_ONCE: usize = 64;
+/// How long an ending player waits for the answers to its batches.
+const END_WITHIN: Duration = Duration::from_secs(5);
 /// Wait before a failed question about the tail is repeated.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -158,6 +160,15 @@ pub enum PlayerError {
     },
 }
 
+/// How a player ended in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// All targets have reached the tail as of the start.
+    Finished,
+    /// The caller stopped it.
+    Stopped,
+}
+
 /// An event for the runner.
 #[derive(Debug)]
 pub(crate) enum Happening {
@@ -168,7 +179,7 @@ pub(crate) enum Happening {
 }
 
 /// News for the operator: a sentence, and whether it is a problem.
-pub type Observer<'a> = &'a mut (dyn FnMut(&str, bool) + Send);
+pub(crate) type Observer<'a> = &'a mut (dyn FnMut(&str, bool) + Send);
 
 /// Runs a player until it ends or `stop` resolves. `started` is called after the claim.
 ///
@@ -181,13 +192,13 @@ pub async fn run(
     started: impl FnOnce(&Started),
     observer: Observer<'_>,
     stop: impl Future<Output = ()>,
-) -> Result<(), PlayerError> {
+) -> Result<Ending, PlayerError> {
     let ids = settings.targets.iter().map(|target| target.id.clone()).collect();
     let rule = Rule { map: settings.map.clone(), targets: ids };
     tokio::pin!(stop);
     let claimed = tokio::select! {
         claimed = starting::claim(client, &settings, &rule, mapper.as_ref()) => claimed?,
-        () = &mut stop => return Ok(()),
+        () = &mut stop => return Ok(Ending::Stopped),
     };
     started(&Started { log: settings.log.clone(), name: settings.name.clone(), epoch: claimed.epoch });
     let mut runner = Runner::new(client.clone(), settings, claimed);
@@ -213,6 +224,8 @@ pub(crate) struct Runner {
     pub(crate) sender: mpsc::Sender<Happening>,
     streams: BTreeMap<StreamNumber, (mpsc::UnboundedSender<Room>, tokio::task::JoinHandle<()>)>,
     targets: Vec<mpsc::UnboundedSender<Call>>,
+    /// Batches without answer.
+    calls: usize,
     control_events: Events,
     pub(crate) recorder: Recorder,
     /// Effects of the machine's start.
@@ -275,6 +288,7 @@ impl Runner {
             sender,
             streams: BTreeMap::new(),
             targets,
+            calls: 0,
             control_events: claimed.events,
             recorder,
             effects,
@@ -289,23 +303,32 @@ impl Runner {
         &mut self,
         observer: Observer<'_>,
         mut stop: std::pin::Pin<&mut impl Future<Output = ()>>,
-    ) -> Result<(), PlayerError> {
+    ) -> Result<Ending, PlayerError> {
         let mut arrived = Vec::with_capacity(AT_ONCE);
         let mut effects = std::mem::take(&mut self.effects);
-        loop {
+        let mut is_stopping = false;
+        while !is_stopping || self.calls > 0 {
             let wake = self.machine.deadline().map(|at| self.began + Duration::from_nanos(at.0));
             let wake = [wake, self.recorder.due()].into_iter().flatten().min();
             tokio::select! {
                 biased;
-                () = &mut stop => return Ok(()),
+                () = &mut stop, if !is_stopping => is_stopping = true,
+                () = tokio::time::sleep(END_WITHIN), if is_stopping => break,
                 _ = self.happenings.recv_many(&mut arrived, AT_ONCE) => {}
                 event = self.control_events.next() => self.controlled(event, &mut effects)?,
                 () = sleep_until(wake), if effects.is_empty() => {}
                 () = std::future::ready(()), if !effects.is_empty() => {}
             }
+            if !arrived.is_empty() || !effects.is_empty() {
+                self.recorder.touch();
+            }
             for happening in arrived.drain(..) {
                 match happening {
-                    Happening::Machine(input) => self.machine.step(self.now(), input, &mut effects),
+                    Happening::Machine(input) => {
+                        let is_answer = matches!(input, Input::Applied { .. } | Input::NotApplied { .. });
+                        self.calls -= usize::from(is_answer && self.calls > 0);
+                        self.machine.step(self.now(), input, &mut effects);
+                    }
                     Happening::Deleted(log) => return Err(PlayerError::Deleted(log)),
                 }
             }
@@ -313,13 +336,16 @@ impl Runner {
             if self.machine.deadline().is_some_and(|at| at <= now) {
                 self.machine.step(now, Input::Wake, &mut effects);
             }
+            // An ending player starts no further calls.
+            effects.retain(|effect| !is_stopping || !matches!(effect, Effect::Send { .. } | Effect::Attach { .. }));
             for effect in std::mem::take(&mut effects) {
                 if self.perform(effect, observer)?.is_break() {
-                    return Ok(());
+                    return Ok(Ending::Finished);
                 }
             }
-            self.record_status(observer);
+            self.record_status();
         }
+        Ok(Ending::Stopped)
     }
 
     fn controlled(
@@ -384,7 +410,10 @@ impl Runner {
                 }
             }
             Effect::Attach { target, term, adopts } => self.call(target, Call::Attach { term, adopts }),
-            Effect::Send { target, term, batch } => self.call(target, Call::Send { term, batch }),
+            Effect::Send { target, term, batch } => {
+                self.calls += 1;
+                self.call(target, Call::Send { term, batch });
+            }
             Effect::Detach { target, term } => self.call(target, Call::Detach { term }),
             Effect::AskTail => self.ask_tail(),
             Effect::DeadLetter { target, message, reason } => self.dead_letter(target, message, reason),

@@ -6,11 +6,11 @@ use std::time::Duration;
 use seriatim_client::{Client, Log, Position};
 use seriatim_delivery::player::{Mapper, Rule, Rules, rules_at};
 
-use crate::control::{CommandRecord, ControlLog, Event, Events, Holder, RulesRecord, StatusRecord};
+use crate::control::{
+    CommandRecord, ControlLog, Event, Events, Holder, RulesRecord, SILENCE, StatusRecord,
+};
 use crate::runner::{PlayerError, Settings, Start};
 
-/// Silence after which an earlier player counts as ended.
-const SILENCE: Duration = Duration::from_secs(3);
 /// Interval between questions of a standby.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
@@ -110,7 +110,7 @@ pub(crate) async fn claim(
         Start::TakeOver => {}
         Start::Refuse if is_free => {}
         Start::Refuse => {
-            if let Some(active) = answer(&mut events).await? {
+            if let Some(active) = events.status_within(SILENCE).await? {
                 return Err(PlayerError::Active { player: settings.name.clone(), active: Box::new(active) });
             }
         }
@@ -130,21 +130,6 @@ pub(crate) async fn claim(
     let epoch = base + claim.0 + 1;
     let skipped = history.all_skipped();
     Ok(Claimed { log, control, events, epoch, base, claim, rules, pending: history.pending, skipped, tail })
-}
-
-/// The status with which an active player answers, if it answers in time.
-pub(crate) async fn answer(events: &mut Events) -> Result<Option<StatusRecord>, PlayerError> {
-    let deadline = tokio::time::Instant::now() + SILENCE;
-    loop {
-        match tokio::time::timeout_at(deadline, events.next()).await {
-            Err(_) => return Ok(None),
-            Ok(event) => match event? {
-                Some((_, Event::Status(status))) => return Ok(Some(*status)),
-                Some(_) => {}
-                None => return Ok(None),
-            },
-        }
-    }
 }
 
 /// Asks until no player answers for a while.

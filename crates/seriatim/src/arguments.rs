@@ -1,6 +1,7 @@
 //! The command line. Scripts depend on it: names do not change.
 
 mod numbers;
+mod player;
 mod retention;
 
 use std::ffi::OsString;
@@ -14,7 +15,11 @@ use seriatim_model::order::Properties;
 use seriatim_model::{Announced, Durability, Filter, Order};
 
 use numbers::within;
+pub(crate) use player::{PlayerCommand, PlayerRunArguments};
 pub(crate) use retention::{RetentionArguments, age_in_words, byte_count, bytes_in_words};
+
+/// Address of a cluster on this machine.
+pub(crate) const DEFAULT_SERVER: &str = "127.0.0.1:7700";
 
 /// A fault-tolerant shared log: many clients append, all readers see one total order, and you
 /// choose when order is paid for.
@@ -26,7 +31,7 @@ pub(crate) struct Arguments {
         long,
         global = true,
         env = "SERIATIM_SERVER",
-        default_value = "127.0.0.1:7700",
+        default_value = DEFAULT_SERVER,
         value_name = "ADDR"
     )]
     pub(crate) server: String,
@@ -96,6 +101,9 @@ pub(crate) enum Command {
     },
     /// Show the health of nodes and logs; exits with 1 if anything is wrong.
     Status(StatusArguments),
+    /// Deliver the entries of a log to databases and services, in order and once.
+    #[command(subcommand)]
+    Player(PlayerCommand),
     /// Cluster administration.
     #[command(subcommand)]
     Admin(AdminCommand),

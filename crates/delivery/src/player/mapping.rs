@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use seriatim_model::record::key_hash;
 use seriatim_model::storage::Stored;
-use seriatim_model::{Position, wal};
+use seriatim_model::{Filter, Position, wal};
 
 /// Decides to which targets an entry belongs.
 ///
@@ -30,22 +30,18 @@ impl Messages {
     }
 }
 
-/// A rule for entries that match.
+/// A target for the entries that match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// Id of the target.
     pub to: String,
-    /// Prefix of the key. None: every key, and no key.
-    pub key_prefix: Option<Bytes>,
-    /// Type of a header that the entry must have. None: any entry.
-    pub header: Option<u16>,
+    /// The entries that take the route. None: all.
+    pub filter: Option<Filter>,
 }
 
 impl Route {
     fn matches(&self, stored: &Stored) -> bool {
-        let has_key = |prefix: &Bytes| stored.record.key().is_some_and(|key| key.starts_with(prefix));
-        let has_header = |kind: u16| stored.record.headers().iter().any(|header| header.kind == kind);
-        self.key_prefix.as_ref().is_none_or(has_key) && self.header.is_none_or(has_header)
+        self.filter.as_ref().is_none_or(|filter| filter.matches(&stored.record))
     }
 }
 

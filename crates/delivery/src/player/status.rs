@@ -102,6 +102,12 @@ impl Player {
         &self.targets[target.0].config.id
     }
 
+    /// The target with this id.
+    #[must_use]
+    pub fn find(&self, id: &str) -> Option<TargetIndex> {
+        self.targets.iter().position(|target| target.config.id == id).map(TargetIndex)
+    }
+
     /// The lowest bound of all targets that have attached, for the player's pin. None: a target
     /// has not attached yet.
     #[must_use]

@@ -1,9 +1,13 @@
 //! The kinds of targets, one file and one feature each.
 
+mod any;
+
 #[cfg(feature = "file")]
 mod file;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+pub use any::AnyTarget;
+
 #[cfg(test)]
 mod suite;
 

@@ -6,6 +6,7 @@ mod demo;
 mod dev;
 mod log;
 mod open_files;
+mod player;
 mod read;
 mod serve;
 mod signals;
@@ -47,6 +48,7 @@ pub(crate) async fn run(arguments: Arguments) -> Outcome {
             print_line(open(&server, &name).await?.position_at(time).await?);
             Ok(())
         }
+        Command::Player(command) => player::run(&server, command).await,
         Command::Admin(command) => admin::run(&connect(&server).await?, command).await,
         Command::Status(arguments) => status::run(&server, arguments).await,
     }
