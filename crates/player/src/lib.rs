@@ -1,6 +1,7 @@
 //! The player: delivers the entries of a log to databases and services, in order and once.
 
 mod bounds;
+pub mod config;
 mod contract;
 pub mod statement;
 pub mod targets;
