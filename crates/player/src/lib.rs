@@ -4,6 +4,7 @@
 //! and the [control log](control), which perform.
 
 mod bounds;
+pub mod config;
 mod contract;
 pub mod control;
 mod reporting;
