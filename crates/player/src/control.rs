@@ -7,12 +7,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use seriatim_client::{
     AppendError, Client, ControlError, Event as LogEvent, Filter, Log, LogConfig, Order, Position, ReadError,
     SubscribeOptions,
 };
 use seriatim_delivery::player::{Command, Map, Mapper, Route, Rule, Rules};
-use serde::{Deserialize, Serialize};
 
 /// Silence after which a player counts as ended.
 pub const SILENCE: Duration = Duration::from_secs(3);
@@ -183,7 +183,8 @@ impl RulesRecord {
         let rules = rules.collect::<Result<Vec<Arc<Rule>>, String>>()?;
         let of_target = |(id, uses): &(String, Vec<(u64, usize)>)| {
             let used = |(first, index): &(u64, usize)| {
-                let rule = rules.get(*index).ok_or_else(|| format!("target '{id}' names a rule that is missing"));
+                let rule =
+                    rules.get(*index).ok_or_else(|| format!("target '{id}' names a rule that is missing"));
                 Ok((Position(*first), rule?.clone()))
             };
             Ok((id.clone(), uses.iter().map(used).collect::<Result<Rules, String>>()?))
@@ -199,6 +200,7 @@ fn rule_record(rule: &Rule) -> RuleRecord {
             None => (None, None),
             Some(Filter::KeyPrefix(prefix)) => (Some(text(prefix)), None),
             Some(Filter::Header { kind, prefix }) => (None, Some((*kind, text(prefix)))),
+            Some(other) => unreachable!("no route has such a filter: {other:?}"),
         };
         RouteRecord { to: route.to.clone(), key_prefix, header }
     };
@@ -322,7 +324,9 @@ pub enum ControlLogError {
         cause: ReadError,
     },
     /// It does not exist, so no player of this name ever ran.
-    #[error("no player '{player}' has ever run on this cluster; start it with: seriatim player run --config FILE")]
+    #[error(
+        "no player '{player}' has ever run on this cluster; start it with: seriatim player run --config FILE"
+    )]
     NoPlayer {
         /// Name of the player.
         player: String,
@@ -400,7 +404,8 @@ impl ControlLog {
         let options = SubscribeOptions::default().skip_lost();
         let options = if let Some(end) = end { options.until(end) } else { options };
         let subscribed = self.log.subscribe(from, options).await;
-        let subscription = subscribed.map_err(|cause| ControlLogError::Read { name: self.name.clone(), cause })?;
+        let subscription =
+            subscribed.map_err(|cause| ControlLogError::Read { name: self.name.clone(), cause })?;
         Ok(Events { subscription, name: self.name.clone() })
     }
 

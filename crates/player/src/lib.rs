@@ -5,6 +5,7 @@
 
 mod bounds;
 pub mod config;
+mod configured;
 mod contract;
 pub mod control;
 mod reporting;
@@ -16,6 +17,7 @@ mod streams;
 pub mod targets;
 
 pub use bounds::Checked;
+pub use config::Config;
 pub use contract::{ApplyError, AttachError, Batch, Message, Stream, Target};
 pub use runner::{Ending, PlayerError, Settings, Start, Started, TargetSettings, run};
 pub use seriatim_delivery::player::{Begin, Map, Mapper, Messages, PlayerLimits, Route, Stage};

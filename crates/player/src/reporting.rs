@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use serde::Serialize;
 use seriatim_client::{AppendOptions, Position, Record};
 use seriatim_delivery::player::{Input, Message, Note, PlayerStatus, Stage, TargetIndex, TargetStatus};
-use serde::Serialize;
 use tokio::sync::mpsc;
 
 use crate::control::{ControlLog, Event, Holder, StatusRecord, TargetRecord};
@@ -201,7 +201,8 @@ impl Runner {
             reason: &'a str,
             parts: Vec<String>,
         }
-        let name = self.settings.dead_letter.clone().unwrap_or_else(|| format!("{}.dead", self.settings.name));
+        let name =
+            self.settings.dead_letter.clone().unwrap_or_else(|| format!("{}.dead", self.settings.name));
         let letter = DeadLetter {
             stream: format!("{}/{}", self.settings.log, self.settings.name),
             target: self.machine.id(target),
@@ -227,7 +228,9 @@ impl Runner {
         let id = |target: &TargetIndex| self.machine.id(*target);
         let player = &self.settings.name;
         Some(match note {
-            Note::Attached { target, bound } => (format!("target {}: attached at {bound}", id(target)), false),
+            Note::Attached { target, bound } => {
+                (format!("target {}: attached at {bound}", id(target)), false)
+            }
             Note::Restored { target, from, to } => {
                 let id = id(target);
                 let text = format!(
@@ -246,7 +249,9 @@ impl Runner {
                 (format!("target {}: begins at position {first}: {reason}", id(target)), false)
             }
             Note::Unknown { name, position } => {
-                let text = format!("entries name the target '{name}', which is not configured, from position {position} on");
+                let text = format!(
+                    "entries name the target '{name}', which is not configured, from position {position} on"
+                );
                 (text, true)
             }
             Note::StreamFailed { reason } => (reason.clone(), true),

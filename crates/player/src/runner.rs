@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 
 use seriatim_client::{Client, ControlError, Log, Position, ReadError};
 use seriatim_delivery::player::{
-    Begin, Effect, Input, Map, Mapper, Player, PlayerConfig, PlayerLimits, Rule, Stop,
-    StreamNumber, TargetConfig, TargetIndex,
+    Begin, Effect, Input, Map, Mapper, Player, PlayerConfig, PlayerLimits, Rule, Stop, StreamNumber,
+    TargetConfig, TargetIndex,
 };
 use seriatim_model::Time;
 use tokio::sync::mpsc;
 
+use crate::Stream;
 use crate::control::{ControlLogError, Event, Events, Holder, RulesRecord, StatusRecord};
 use crate::reporting::{Recorder, wall_ms};
 use crate::sessions::Call;
 use crate::starting::{self, Claimed};
 use crate::streams::{self, Room};
 use crate::targets::AnyTarget;
-use crate::Stream;
 
 /// Happenings that wait for the machine.
 const HAPPENINGS: usize = 4096;
@@ -238,7 +238,8 @@ impl Runner {
         let stream = Stream { log: claimed.log.entry().id, player: settings.name.clone() };
         let mut targets = vec![];
         let mut configs = vec![];
-        for (number, (target, (_, rules))) in settings.targets.drain(..).zip(claimed.rules.iter()).enumerate() {
+        for (number, (target, (_, rules))) in settings.targets.drain(..).zip(claimed.rules.iter()).enumerate()
+        {
             let (calls, receiver) = mpsc::unbounded_channel();
             let unanswered = target.target.unanswered();
             let index = TargetIndex(number);
@@ -306,14 +307,14 @@ impl Runner {
     ) -> Result<Ending, PlayerError> {
         let mut arrived = Vec::with_capacity(AT_ONCE);
         let mut effects = std::mem::take(&mut self.effects);
-        let mut is_stopping = false;
-        while !is_stopping || self.calls > 0 {
+        let mut ends_at = None;
+        while ends_at.is_none() || self.calls > 0 {
             let wake = self.machine.deadline().map(|at| self.began + Duration::from_nanos(at.0));
             let wake = [wake, self.recorder.due()].into_iter().flatten().min();
             tokio::select! {
                 biased;
-                () = &mut stop, if !is_stopping => is_stopping = true,
-                () = tokio::time::sleep(END_WITHIN), if is_stopping => break,
+                () = &mut stop, if ends_at.is_none() => ends_at = Some(Instant::now() + END_WITHIN),
+                () = sleep_until(ends_at) => break,
                 _ = self.happenings.recv_many(&mut arrived, AT_ONCE) => {}
                 event = self.control_events.next() => self.controlled(event, &mut effects)?,
                 () = sleep_until(wake), if effects.is_empty() => {}
@@ -337,7 +338,9 @@ impl Runner {
                 self.machine.step(now, Input::Wake, &mut effects);
             }
             // An ending player starts no further calls.
-            effects.retain(|effect| !is_stopping || !matches!(effect, Effect::Send { .. } | Effect::Attach { .. }));
+            effects.retain(|effect| {
+                ends_at.is_none() || !matches!(effect, Effect::Send { .. } | Effect::Attach { .. })
+            });
             for effect in std::mem::take(&mut effects) {
                 if self.perform(effect, observer)?.is_break() {
                     return Ok(Ending::Finished);
@@ -372,7 +375,8 @@ impl Runner {
                     index => {
                         let target = index.flatten();
                         let command = command.command();
-                        if let (None, seriatim_delivery::player::Command::Skip { position }) = (target, &command)
+                        if let (None, seriatim_delivery::player::Command::Skip { position }) =
+                            (target, &command)
                         {
                             self.skipped.insert(position.0);
                         }
@@ -395,7 +399,8 @@ impl Runner {
         match effect {
             Effect::Open { stream, from, end } => {
                 let (pulls, receiver) = mpsc::unbounded_channel();
-                let reading = streams::read(self.log.clone(), stream, (from, end), receiver, self.sender.clone());
+                let reading =
+                    streams::read(self.log.clone(), stream, (from, end), receiver, self.sender.clone());
                 self.streams.insert(stream, (pulls, tokio::spawn(reading)));
             }
             Effect::Pull { stream, records, bytes } => {
@@ -437,7 +442,9 @@ impl Runner {
         match stop {
             Stop::Finished => Ok(ControlFlow::Break(())),
             Stop::Fenced { epoch } => Err(PlayerError::Fenced { theirs: epoch, own: self.epoch }),
-            Stop::Unreadable { position, reason } => Err(PlayerError::Unreadable { player, position, reason }),
+            Stop::Unreadable { position, reason } => {
+                Err(PlayerError::Unreadable { player, position, reason })
+            }
             Stop::FinishedWithout { stopped } => {
                 let stopped = stopped.into_iter().map(|target| self.machine.id(target).to_string()).collect();
                 Err(PlayerError::Unfinished { player, stopped })
@@ -450,7 +457,9 @@ impl Runner {
         tokio::spawn(async move {
             loop {
                 match log.check_tail().await {
-                    Ok(tail) => return sender.send(Happening::Machine(Input::Tail(tail))).await.unwrap_or(()),
+                    Ok(tail) => {
+                        return sender.send(Happening::Machine(Input::Tail(tail))).await.unwrap_or(());
+                    }
                     Err(ReadError::Deleted(log)) => {
                         return sender.send(Happening::Deleted(log)).await.unwrap_or(());
                     }

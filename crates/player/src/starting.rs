@@ -6,9 +6,7 @@ use std::time::Duration;
 use seriatim_client::{Client, Log, Position};
 use seriatim_delivery::player::{Mapper, Rule, Rules, rules_at};
 
-use crate::control::{
-    CommandRecord, ControlLog, Event, Events, Holder, RulesRecord, SILENCE, StatusRecord,
-};
+use crate::control::{CommandRecord, ControlLog, Event, Events, Holder, RulesRecord, SILENCE, StatusRecord};
 use crate::runner::{PlayerError, Settings, Start};
 
 /// Interval between questions of a standby.

@@ -55,7 +55,9 @@ fn print(status: &StatusRecord, json: bool) -> Outcome {
         }
     }
     for (name, count, first) in &status.unknown {
-        print_line(format_args!("{count} messages name the target '{name}', which is not configured, from position {first} on"));
+        print_line(format_args!(
+            "{count} messages name the target '{name}', which is not configured, from position {first} on"
+        ));
     }
     Ok(())
 }
