@@ -163,6 +163,14 @@ pub struct Header {
 
 wire_struct! { Header { kind, value } }
 
+/// Hash of a record's key: FNV-1a of 64 bits. It decides where records are stored and delivered, so
+/// it must never change.
+#[must_use]
+pub fn key_hash(key: &[u8]) -> u64 {
+    key.iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
 /// A user's record or a no-op; stays encoded from the client to the disk and back. Layout: flags (1
 /// byte), append time (8), key and headers if flagged, and the payload to the end.
 /// [`from_encoded`](Self::from_encoded) checks it.
@@ -342,6 +350,13 @@ mod tests {
         assert!(Record::from_encoded(Bytes::from_static(b"\x80\0\0\0\0\0\0\0\0")).is_err());
         assert!(Record::from_encoded(Bytes::from_static(b"\0\0")).is_err());
         assert!(Record::from_encoded(Bytes::from_static(b"\x01\0\0\0\0\0\0\0\0\xff\xff\xff\xff")).is_err());
+    }
+
+    #[test]
+    fn the_hash_of_a_key_is_fnv_1a() {
+        assert_eq!(key_hash(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(key_hash(b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(key_hash(b"foobar"), 0x8594_4171_f739_67e8);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! An application's append requests and their replies, the same in every ordering.
 
+use seriatim_model::record::key_hash;
 use seriatim_model::{Effect, NodeId, Order, Position, Record, RecordId, SessionId, ShardId, Time};
 
 use crate::mutation::Options;
@@ -38,16 +39,10 @@ impl ShardChoice {
             Self::Fixed(shard) if open.contains(&shard) => return shard,
             Self::Fixed(shard) => u64::from(shard.0),
             Self::InTurn => in_turn(),
-            Self::ByKey => record.key().map_or_else(in_turn, |key| hash(&key)),
+            Self::ByKey => record.key().map_or_else(in_turn, |key| key_hash(&key)),
         };
         open[(turn % open.len() as u64) as usize]
     }
-}
-
-/// FNV-1a, which must never change.
-fn hash(key: &[u8]) -> u64 {
-    key.iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 /// A request of an application.
