@@ -54,6 +54,7 @@
 //! | append one record | [`Log::append`] | durable |
 //! | append many, fast | [`Log::submit`], then await the [`Append`]s | room; then durable |
 //! | append, and know the position | [`Log::append_sync`] | final position |
+//! | append one record for several targets of a player | [`wal::Transaction`], then as above | |
 //! | read a range | [`Log::read`] | the first record, up to the given time |
 //! | follow a log | [`Log::subscribe`] | each record to become final |
 //! | follow it before that | [`SubscribeOptions::speculative`] | each record's place to be known |
@@ -74,6 +75,7 @@ mod sessions;
 mod shards;
 mod speculation;
 mod subscription;
+pub mod wal;
 
 pub use client::{Client, ClientOptions, LogOptions, LogStatus, NodeStatus, Recovery, ViewChange};
 pub use error::{AppendError, ConnectError, ControlError, ReadError};

@@ -1,7 +1,7 @@
 //! Types that every part of Seriatim shares. This crate decides nothing and performs nothing.
 //!
 //! - Logs: [`config`], [`order`], [`retention`], [`limits`].
-//! - Records: [`record`], [`position`], [`filter`], [`ended`].
+//! - Records: [`record`], [`position`], [`filter`], [`ended`], [`wal`].
 //! - Membership: [`view`], [`entry`].
 //! - Interface between a protocol and the world: [`machine`], [`storage`], [`time`], [`timers`].
 //! - Encoding: [`wire`], [`numbers`].
@@ -21,6 +21,7 @@ pub mod storage;
 pub mod time;
 pub mod timers;
 pub mod view;
+pub mod wal;
 pub mod wire;
 
 pub use config::{Durability, LogConfig};

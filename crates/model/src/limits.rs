@@ -35,6 +35,9 @@ pub const MAX_SHARDS: u32 = 256;
 /// Longest log name, in bytes.
 pub const MAX_NAME_BYTES: usize = 128;
 
+/// Most mutations of a transaction ([`wal`](crate::wal)).
+pub const MAX_TRANSACTION_MUTATIONS: usize = 1024;
+
 /// Default stripe, in positions.
 pub const DEFAULT_STRIPE: u64 = 64;
 
