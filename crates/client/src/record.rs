@@ -10,17 +10,19 @@ const FIXED_BYTES: usize = 32;
 /// Size of a header besides its value, in bytes.
 const HEADER_BYTES: usize = 6;
 
-/// A record to append: a payload with an optional key and headers. The append adds the time.
+/// A record to append: a payload with an optional key, headers and time. Without a time, the append
+/// adds that of the clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     payload: Bytes,
     key: Option<Bytes>,
     headers: Vec<Header>,
+    time_ms: Option<u64>,
 }
 
 impl<T: Into<Bytes>> From<T> for Record {
     fn from(payload: T) -> Self {
-        Self { payload: payload.into(), key: None, headers: vec![] }
+        Self { payload: payload.into(), key: None, headers: vec![], time_ms: None }
     }
 }
 
@@ -35,6 +37,12 @@ impl Record {
     #[must_use]
     pub fn with_headers(self, headers: Vec<Header>) -> Self {
         Self { headers, ..self }
+    }
+
+    /// Sets the append time, in milliseconds since 1970, for example that of a copied record.
+    #[must_use]
+    pub fn with_time_ms(self, time_ms: u64) -> Self {
+        Self { time_ms: Some(time_ms), ..self }
     }
 
     /// Payload length, in bytes.
@@ -56,8 +64,27 @@ impl Record {
     }
 
     pub(crate) fn stamp(&self) -> seriatim_model::Record {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now_ms = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
-        seriatim_model::Record::build(&self.payload, now_ms, self.key.as_deref(), &self.headers)
+        let time_ms = self.time_ms.unwrap_or_else(now_ms);
+        seriatim_model::Record::build(&self.payload, time_ms, self.key.as_deref(), &self.headers)
+    }
+}
+
+/// The clock's time, in milliseconds since 1970.
+fn now_ms() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_record_without_a_time_takes_the_clocks() {
+        let before = now_ms();
+        assert!((before..=now_ms()).contains(&Record::from("a").stamp().appended_ms()));
+        let copied = Record::from("a").with_time_ms(7).with_key("k").with_headers(vec![]).stamp();
+        assert_eq!((copied.appended_ms(), copied.key()), (7, Some("k".into())));
+        assert_eq!(Record::from("a").with_time_ms(0).stamp().appended_ms(), 0);
     }
 }
