@@ -3,5 +3,4 @@
 mod contract;
 pub mod targets;
 
-pub use contract::{Batch, Message, Stream, Target};
-pub use seriatim_delivery::player::{ApplyError, AttachError};
+pub use contract::{ApplyError, AttachError, Batch, Message, Stream, Target};

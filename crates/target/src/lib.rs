@@ -1,9 +1,9 @@
-//! The server side of a gRPC target: a service that applies the entries of a log, in order and once.
+//! The server side of a gRPC target: a service that applies entries of a log, in order and once.
 //!
 //! The player delivers entries to this service; `proto/seriatim/target/v1/target.proto` describes
 //! the protocol for all languages. A service in Rust implements [`Target`] and calls [`serve`]. For
 //! each pair of player and target id it stores a [`Stored`] in the transaction of the effects:
-//! [`Stored::attach`] and [`Stored::apply`] decide all cases. `examples/key_value.rs` is complete.
+//! [`Stored::attach`] and [`Stored::apply`] decide all cases.
 
 mod contract;
 /// The generated messages, client and server of the protocol.
