@@ -25,6 +25,8 @@ pub enum Checked {
         /// What the first run creates; empty if everything exists.
         creates: String,
     },
+    /// The target responds. Only a session reveals its bound.
+    Reachable,
 }
 
 impl fmt::Display for Checked {
@@ -32,6 +34,7 @@ impl fmt::Display for Checked {
         match self {
             Self::Bound { epoch, bound } => write!(f, "bound {bound}, last epoch {epoch}"),
             Self::New { creates } if creates.is_empty() => f.write_str("new, without a bound"),
+            Self::Reachable => f.write_str("reachable; a session reveals its bound"),
             Self::New { creates } => write!(f, "new; the first run creates {creates}"),
         }
     }

@@ -5,13 +5,15 @@ use std::time::Duration;
 use seriatim_delivery::player::{Begin, Map, PlayerLimits, Route};
 
 use crate::config::{self, Config, Kind, OnReject, TargetConfig};
-use crate::targets::{AnyTarget, FileTarget, SqliteTarget};
+use crate::targets::{self, AnyTarget};
 use crate::{Settings, Start, TargetSettings};
 
 impl Config {
     /// The settings of a player with this configuration. Connects to nothing.
-    #[must_use]
-    pub fn settings(&self) -> Settings {
+    ///
+    /// # Errors
+    /// If a target's address is malformed, or this build lacks targets of its kind.
+    pub fn settings(&self) -> Result<Settings, String> {
         let map = match &self.map {
             config::Map::Wal => Map::Wal,
             config::Map::Key => Map::Key,
@@ -33,30 +35,41 @@ impl Config {
             apply_within: Duration::from_millis(self.apply_within_ms),
             ..PlayerLimits::default()
         };
-        Settings {
+        Ok(Settings {
             log: self.log.clone(),
             name: self.name.clone(),
             map,
             begin,
-            targets: self.targets.iter().map(target).collect(),
+            targets: self.targets.iter().map(target).collect::<Result<_, _>>()?,
             start: Start::default(),
             above: None,
             until_tail: false,
             dead_letter: self.dead_letter.clone(),
             limits,
-        }
+        })
     }
 }
 
-fn target(config: &TargetConfig) -> TargetSettings {
+fn target(config: &TargetConfig) -> Result<TargetSettings, String> {
     let id = &config.id;
     let target = match &config.kind {
+        #[cfg(feature = "sqlite")]
         Kind::Sqlite { path, statements } => {
-            AnyTarget::Sqlite(SqliteTarget::new(id, path.clone(), statements.clone()))
+            AnyTarget::Sqlite(targets::SqliteTarget::new(id, path.clone(), statements.clone()))
         }
-        Kind::File { path, separator } => AnyTarget::File(FileTarget::new(id, path.clone(), separator)),
-        Kind::Postgres { .. } | Kind::Grpc { .. } => unimplemented!(),
+        #[cfg(feature = "file")]
+        Kind::File { path, separator } => {
+            AnyTarget::File(targets::FileTarget::new(id, path.clone(), separator))
+        }
+        #[cfg(feature = "grpc")]
+        Kind::Grpc { url } => {
+            let target =
+                targets::grpc::Grpc::new(url, id).map_err(|error| format!("target '{id}': {error}"))?;
+            AnyTarget::Grpc(target)
+        }
+        #[allow(unreachable_patterns, reason = "a build may have all kinds")]
+        _ => return Err(format!("target '{id}': this program was built without targets of its kind")),
     };
     let dead_letters = config.on_reject == OnReject::DeadLetter;
-    TargetSettings { id: id.clone(), target, dead_letters }
+    Ok(TargetSettings { id: id.clone(), target, dead_letters })
 }

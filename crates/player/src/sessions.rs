@@ -57,6 +57,74 @@ pub(crate) async fn serve<T: Target>(
     }
 }
 
+/// Serves a gRPC target, which may have several batches in flight.
+#[cfg(feature = "grpc")]
+pub(crate) async fn serve_grpc(
+    target: crate::targets::grpc::Grpc,
+    index: TargetIndex,
+    stream: Stream,
+    epoch: u64,
+    calls: mpsc::UnboundedReceiver<Call>,
+    happenings: mpsc::Sender<Happening>,
+) {
+    let mut calls = Calls { calls, waiting: VecDeque::new() };
+    let mut session: Option<(Term, crate::targets::grpc::Session)> = None;
+    loop {
+        let input = tokio::select! {
+            biased;
+            call = calls.next() => match call {
+                None => return,
+                Some(Call::Attach { term, adopts }) => {
+                    session = None;
+                    let attached = calls.unless_detached(target.attach(&stream, epoch, adopts)).await;
+                    attached.map(|attached| {
+                        let outcome = attached.map(|attached| {
+                            let bound = attached.bound();
+                            session = Some((term, attached));
+                            bound
+                        });
+                        Input::Attached { target: index, term, outcome }
+                    })
+                }
+                Some(Call::Send { term, batch }) => {
+                    // Without a session, its end is reported already.
+                    if let Some((_, session)) = session.as_mut().filter(|(own, _)| *own == term) {
+                        session.send(&batch);
+                    }
+                    None
+                }
+                Some(Call::Detach { term }) => {
+                    session = None;
+                    Some(Input::Detached { target: index, term })
+                }
+            },
+            (term, answer) = answer(&mut session) => Some(match answer {
+                Ok(upto) => Input::Applied { target: index, term, upto },
+                Err(error) => {
+                    session = None;
+                    Input::NotApplied { target: index, term, error }
+                }
+            }),
+        };
+        if let Some(input) = input
+            && happenings.send(Happening::Machine(input)).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// The next answer of the session. Without a session it waits forever.
+#[cfg(feature = "grpc")]
+async fn answer(
+    session: &mut Option<(Term, crate::targets::grpc::Session)>,
+) -> (Term, Result<Position, crate::ApplyError>) {
+    match session {
+        Some((term, session)) => (*term, session.answer().await),
+        None => std::future::pending().await,
+    }
+}
+
 /// Calls, some of which arrived while another one ran.
 struct Calls {
     calls: mpsc::UnboundedReceiver<Call>,

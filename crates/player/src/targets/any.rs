@@ -4,6 +4,8 @@ use seriatim_delivery::player::TargetIndex;
 use tokio::sync::mpsc;
 
 use crate::runner::Happening;
+#[cfg(feature = "grpc")]
+use crate::sessions::serve_grpc;
 use crate::sessions::{Call, serve};
 use crate::{Checked, Stream};
 
@@ -14,6 +16,9 @@ pub enum AnyTarget {
     /// A file.
     #[cfg(feature = "file")]
     File(super::FileTarget),
+    /// A service with its own transactions.
+    #[cfg(feature = "grpc")]
+    Grpc(super::grpc::Grpc),
     /// A SQLite database.
     #[cfg(feature = "sqlite")]
     Sqlite(super::SqliteTarget),
@@ -21,9 +26,12 @@ pub enum AnyTarget {
 
 impl AnyTarget {
     /// Most unanswered batches.
-    #[must_use]
     pub(crate) fn unanswered(&self) -> usize {
-        1
+        match self {
+            #[cfg(feature = "grpc")]
+            Self::Grpc(_) => super::grpc::MOST_UNANSWERED,
+            _ => 1,
+        }
     }
 
     /// Starts the task that performs the calls.
@@ -40,6 +48,10 @@ impl AnyTarget {
             Self::File(target) => {
                 tokio::spawn(serve(target, index, stream, epoch, calls, happenings));
             }
+            #[cfg(feature = "grpc")]
+            Self::Grpc(target) => {
+                tokio::spawn(serve_grpc(target, index, stream, epoch, calls, happenings));
+            }
             #[cfg(feature = "sqlite")]
             Self::Sqlite(target) => {
                 tokio::spawn(serve(target, index, stream, epoch, calls, happenings));
@@ -55,6 +67,8 @@ impl AnyTarget {
         match self {
             #[cfg(feature = "file")]
             Self::File(target) => target.check(stream).await,
+            #[cfg(feature = "grpc")]
+            Self::Grpc(target) => target.check().await,
             #[cfg(feature = "sqlite")]
             Self::Sqlite(target) => target.check(stream).await,
         }

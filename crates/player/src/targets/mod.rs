@@ -4,13 +4,15 @@ mod any;
 
 #[cfg(feature = "file")]
 mod file;
+#[cfg(feature = "grpc")]
+pub mod grpc;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-pub use any::AnyTarget;
 
 #[cfg(test)]
 mod suite;
 
+pub use any::AnyTarget;
 #[cfg(feature = "file")]
 pub use file::FileTarget;
 #[cfg(feature = "sqlite")]

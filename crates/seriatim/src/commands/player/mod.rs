@@ -57,7 +57,7 @@ async fn check(server: &str, path: &Path) -> Outcome {
     let log = super::open(&config.server, &config.log).await?;
     let stream = Stream { log: log.entry().id, player: config.name.clone() };
     let mut failures = 0;
-    for target in config.settings().targets {
+    for target in config.settings().map_err(Failure::new)?.targets {
         match target.target.check(&stream).await {
             Ok(checked) => print_line(format_args!("{}: {checked}", target.id)),
             Err(reason) => {

@@ -16,7 +16,7 @@ const REPEATED_WITHIN: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(server: &str, arguments: PlayerRunArguments) -> Outcome {
     let config = super::load(server, &arguments.config)?;
-    let mut settings = config.settings();
+    let mut settings = config.settings().map_err(Failure::new)?;
     settings.start = match (arguments.take_over, arguments.standby) {
         (true, _) => Start::TakeOver,
         (false, true) => Start::Standby,
