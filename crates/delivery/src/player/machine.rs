@@ -444,14 +444,14 @@ impl Player {
         for name in mapped.unknown {
             self.count_unknown(name, record.position, out);
         }
-        self.advance_main(now, record.position.next(), out);
+        let mut receivers = BTreeSet::new();
         for (index, parts) in mapped.messages {
             let message = message(record, parts);
             if message.position >= self.targets[index].applied {
-                self.queue(now, index, Item::Message(message), out);
-                self.advance(now, index, out);
+                self.queue(index, Item::Message(message), &mut receivers, out);
             }
         }
+        self.pass(now, record.position.next(), receivers, out);
         self.streams.refill_main(stream, out);
     }
 
@@ -479,11 +479,13 @@ impl Player {
         }
     }
 
-    /// Moves the end of the main stream.
-    pub(super) fn advance_main(&mut self, now: Time, upto: Position, out: &mut Out) {
-        let dispatched = self.dispatched.expect("the main stream is open");
-        assert!(upto >= dispatched, "the main stream does not go back");
-        (self.dispatched, self.tail) = (Some(upto), self.tail.max(upto));
+    /// Moves the end of the main stream over an entry or a gap, which all its receivers have queued
+    /// or noted as missed. Until then no target may send or recover: its bound, or the end of its
+    /// recovery, could pass over the entry.
+    pub(super) fn pass(&mut self, now: Time, upto: Position, receivers: BTreeSet<usize>, out: &mut Out) {
+        self.advance_main(upto);
+        receivers.into_iter().for_each(|index| self.advance(now, index, out));
+        self.open_recoveries(now, out);
         if upto.since(self.scanned) >= self.config.limits.quiet_positions {
             self.scan(now, out);
         } else if self.scan_at.is_none() {
@@ -493,10 +495,19 @@ impl Player {
         }
     }
 
-    /// Queues an item of the main stream, or notes that the target misses it.
-    pub(super) fn queue(&mut self, now: Time, index: usize, item: Item, out: &mut Out) {
+    /// Moves the end of the main stream.
+    pub(super) fn advance_main(&mut self, upto: Position) {
+        let dispatched = self.dispatched.expect("the main stream is open");
+        assert!(upto >= dispatched, "the main stream does not go back");
+        (self.dispatched, self.tail) = (Some(upto), self.tail.max(upto));
+    }
+
+    /// Queues an item of the main stream, or notes that the target misses it. Adds the target and
+    /// those whose queues make room to `changed`.
+    fn queue(&mut self, index: usize, item: Item, changed: &mut BTreeSet<usize>, out: &mut Out) {
         let is_unbounded = self.mutates(Mutation::QueueUnbounded);
-        let has_memory = is_unbounded || self.make_room(now, index, item.memory(), out);
+        let has_memory = is_unbounded || self.make_room(index, item.memory(), changed, out);
+        changed.insert(index);
         let forgets = self.mutates(Mutation::OverflowForgotten);
         let joins_late = self.mutates(Mutation::JoinTooLate);
         let limits = self.config.limits;
@@ -518,8 +529,15 @@ impl Player {
         });
     }
 
-    /// Frees memory for an item of a target from the fullest queues. Returns whether it fits.
-    pub(super) fn make_room(&mut self, now: Time, index: usize, bytes: usize, out: &mut Out) -> bool {
+    /// Frees memory for an item of a target from the fullest queues. Returns whether it fits. Adds
+    /// the targets of these queues to `changed`.
+    pub(super) fn make_room(
+        &mut self,
+        index: usize,
+        bytes: usize,
+        changed: &mut BTreeSet<usize>,
+        out: &mut Out,
+    ) -> bool {
         while self.memory + bytes > self.config.limits.memory {
             let sizes = self.targets.iter().map(Target::queued_bytes).enumerate();
             let (fullest, size) = sizes.max_by_key(|(_, size)| *size).expect("a player has targets");
@@ -527,13 +545,14 @@ impl Player {
                 // Only batches in flight remain. One item of each target is within the bound.
                 return self.targets[index].queued() == 0;
             }
-            self.evict(now, fullest, out);
+            self.evict(fullest, out);
+            changed.insert(fullest);
         }
         true
     }
 
     /// Drops a part of a target's queues. The target reads it again later.
-    fn evict(&mut self, now: Time, index: usize, out: &mut Out) {
+    fn evict(&mut self, index: usize, out: &mut Out) {
         let closed = self.edit(index, |target| {
             let Target { state, normal, catchup, .. } = target;
             match state {
@@ -561,7 +580,6 @@ impl Player {
         if closed.is_some() {
             self.yield_turn(index, out);
         }
-        self.advance(now, index, out);
     }
 
     /// Handles positions that a stream cannot read.
@@ -578,16 +596,16 @@ impl Player {
         match owner {
             Owner::Main => {
                 let end = end.max(self.dispatched.expect("the main stream is open"));
-                self.advance_main(now, end, out);
+                let mut receivers = BTreeSet::new();
                 for index in 0..self.targets.len() {
                     let from = from.max(self.targets[index].applied).max(self.targets[index].first);
                     if from < end {
                         self.queue_gap(index, out);
                         let reason = reason.to_string();
-                        self.queue(now, index, Item::Gap { from, end, reason }, out);
-                        self.advance(now, index, out);
+                        self.queue(index, Item::Gap { from, end, reason }, &mut receivers, out);
                     }
                 }
+                self.pass(now, end, receivers, out);
                 self.streams.refill_main(stream, out);
             }
             Owner::Recovery(index) => {

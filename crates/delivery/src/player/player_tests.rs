@@ -1,1 +1,123 @@
-//! Tests of the player.
+//! Tests of the player, in small steps.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use seriatim_model::storage::Stored;
+use seriatim_model::{Position, Record, RecordId, SessionId, Time};
+
+use super::*;
+
+const FIRST: TargetIndex = TargetIndex(0);
+
+/// Gives each target every entry.
+#[derive(Debug)]
+struct ToAll(usize);
+
+impl Mapper for ToAll {
+    fn map(&self, stored: &Stored, out: &mut Messages) {
+        (0..self.0).for_each(|target| out.put(target.to_string(), stored.record.payload()));
+    }
+}
+
+/// A player whose streams and targets do only what the test says.
+struct Bench {
+    player: Player,
+    now: Time,
+    effects: Vec<Effect>,
+}
+
+impl Bench {
+    /// A player of targets that are attached at these bounds, with its main stream open.
+    fn attached(bounds: &[u64], limits: PlayerLimits) -> Self {
+        let ids: Vec<String> = (0..bounds.len()).map(|target| target.to_string()).collect();
+        let rule = Rule { map: Map::Program(Arc::new(ToAll(ids.len()))), targets: ids.clone() };
+        let rules: Rules = vec![(Position::ZERO, Arc::new(rule))];
+        let target = |id| (TargetConfig { id, unanswered: 1, dead_letters: false }, rules.clone());
+        let config = PlayerConfig {
+            targets: ids.into_iter().map(target).collect(),
+            tail: Position(1000),
+            until: None,
+            skipped: [].into(),
+            limits,
+            mutation: None,
+        };
+        let mut bench = Self { player: Player::new(Time::ZERO, config), now: Time::ZERO, effects: vec![] };
+        bench.step(Input::Wake);
+        for (target, bound) in bounds.iter().enumerate() {
+            let outcome = Ok(Position(*bound));
+            bench.step(Input::Attached { target: TargetIndex(target), term: Term(0), outcome });
+        }
+        bench
+    }
+
+    fn step(&mut self, input: Input) {
+        self.now = self.now + Duration::from_micros(1);
+        self.player.step(self.now, input, &mut self.effects);
+    }
+
+    /// The stream that was opened last.
+    fn last_stream(&self) -> StreamNumber {
+        let opened = self.effects.iter().filter_map(|effect| match effect {
+            Effect::Open { stream, .. } => Some(*stream),
+            _ => None,
+        });
+        opened.last().expect("a stream is open")
+    }
+
+    fn fetch(&mut self, stream: StreamNumber, position: u64) {
+        let id = RecordId { session: SessionId(1), number: position };
+        let record = Stored { position: Position(position), id, record: Record::new(&[0; 100], 0) };
+        self.step(Input::Fetched { stream, record });
+    }
+
+    /// The batches sent to each target: after, upto, and the positions of the messages.
+    fn sent(&self) -> BTreeMap<usize, Vec<(u64, u64, Vec<u64>)>> {
+        let mut sent: BTreeMap<usize, Vec<_>> = BTreeMap::new();
+        for effect in &self.effects {
+            if let Effect::Send { target, batch, .. } = effect {
+                let positions = batch.messages.iter().map(|message| message.position.0).collect();
+                sent.entry(target.0).or_default().push((batch.after.0, batch.upto.0, positions));
+            }
+        }
+        sent
+    }
+}
+
+/// The search for quiet targets once ran before the entry that caused it was queued.
+#[test]
+fn a_quiet_target_is_not_moved_over_the_entry_that_arrives() {
+    let mut bench = Bench::attached(&[0], PlayerLimits { quiet_positions: 1, ..PlayerLimits::default() });
+    let main = bench.last_stream();
+    bench.fetch(main, 0);
+    assert_eq!(bench.sent()[&0], [(0, 1, vec![0])]);
+}
+
+/// A message that was dropped for another target's message once began a recovery, up to the end of
+/// the entry that both targets were about to receive.
+#[test]
+fn an_entry_that_drops_another_targets_queue_reaches_that_target_once() {
+    let one = Message {
+        position: Position(0),
+        appended_ms: 0,
+        key: None,
+        parts: vec![Bytes::from_static(&[0; 100])],
+    };
+    // Two batches in flight and one queued message.
+    let limits = PlayerLimits { memory: 3 * one.memory(), ..PlayerLimits::default() };
+    let mut bench = Bench::attached(&[0, 1], limits);
+    let main = bench.last_stream();
+    bench.fetch(main, 0);
+    bench.fetch(main, 1);
+    assert_eq!(bench.sent(), BTreeMap::from([(0, vec![(0, 1, vec![0])]), (1, vec![(1, 2, vec![1])])]));
+    bench.step(Input::Applied { target: FIRST, term: Term(0), upto: Position(1) });
+    bench.fetch(main, 2);
+    bench.fetch(main, 3);
+    for target in [0, 1] {
+        bench.step(Input::Applied { target: TargetIndex(target), term: Term(0), upto: Position(2) });
+    }
+    let status = bench.player.status();
+    assert!(status.memory <= limits.memory, "{status:?}");
+}

@@ -1,6 +1,6 @@
 //! The player's subscriptions, and the turns of recoveries.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use seriatim_model::storage::Stored;
@@ -154,7 +154,8 @@ impl Player {
             let message = message(record, parts);
             self.targets[index].read_ms = message.appended_ms;
             let item = Item::Message(message);
-            let has_memory = self.make_room(now, index, item.memory(), out);
+            let mut others = BTreeSet::new();
+            let has_memory = self.make_room(index, item.memory(), &mut others, out);
             let limits = self.config.limits;
             let is_queued = self.edit(index, |target| {
                 let fits = has_memory && target.catchup.has_room(item.memory(), &limits);
@@ -164,6 +165,9 @@ impl Player {
                 }
                 fits || !is_open
             });
+            others.remove(&index);
+            others.into_iter().for_each(|other| self.advance(now, other, out));
+            self.open_recoveries(now, out);
             if !is_queued {
                 self.yield_turn(index, out);
                 return self.open_recoveries(now, out);
@@ -280,7 +284,7 @@ impl Player {
         let end = open.end.expect("only a stream with an end ends");
         match open.owner {
             Owner::Main => {
-                self.advance_main(now, end.max(self.dispatched.unwrap_or_default()), out);
+                self.advance_main(end.max(self.dispatched.unwrap_or_default()));
                 self.scan(now, out);
             }
             Owner::Recovery(index) => {
