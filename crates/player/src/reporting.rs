@@ -27,7 +27,7 @@ pub(crate) struct Recorder {
     writer: tokio::task::JoinHandle<()>,
     /// Whether a program asked for the status, or a target changed its state.
     is_asked: bool,
-    recorded_at: Option<Instant>,
+    recorded_at: Instant,
     stages: Vec<(Stage, Option<String>)>,
     moved: (Option<Position>, Vec<Position>),
     has_moved: bool,
@@ -47,7 +47,7 @@ impl Recorder {
             outcomes,
             writer,
             is_asked: true,
-            recorded_at: None,
+            recorded_at: Instant::now(),
             stages: vec![],
             moved: (None, vec![]),
             has_moved: false,
@@ -85,7 +85,7 @@ impl Recorder {
             (false, true) => STATUS_EVERY,
             (false, false) => return None,
         };
-        Some(self.recorded_at.map_or_else(Instant::now, |at| at + wait))
+        Some(self.recorded_at + wait)
     }
 
     fn notice(&mut self, status: &PlayerStatus) {
@@ -155,7 +155,7 @@ impl Runner {
         if self.recorder.events.try_send(record).is_ok() {
             (self.recorder.is_asked, self.recorder.has_moved) = (false, false);
         }
-        self.recorder.recorded_at = Some(now);
+        self.recorder.recorded_at = now;
     }
 
     fn status_record(&self, status: &PlayerStatus) -> StatusRecord {

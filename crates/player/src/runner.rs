@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use seriatim_client::{Client, ControlError, Log, Position, ReadError};
 use seriatim_delivery::player::{
-    Begin, Effect, Input, Map, Mapper, Player, PlayerConfig, PlayerLimits, Rule, Stop, StreamNumber,
+    Begin, Command, Effect, Input, Map, Mapper, Player, PlayerConfig, PlayerLimits, Rule, Stop, StreamNumber,
     TargetConfig, TargetIndex,
 };
 use seriatim_model::Time;
@@ -375,14 +375,15 @@ impl Runner {
                     index => {
                         let target = index.flatten();
                         let command = command.command();
-                        if let (None, seriatim_delivery::player::Command::Skip { position }) =
-                            (target, &command)
-                        {
+                        if let (None, Command::Skip { position }) = (target, &command) {
                             self.skipped.insert(position.0);
                         }
-                        let number = position.0;
-                        let input = Input::Commanded { number, target, command, again: false };
-                        self.machine.step(self.now(), input, effects);
+                        let compares_tail = matches!(command, Command::Adopt { .. });
+                        let input = Input::Commanded { number: position.0, target, command, again: false };
+                        match compares_tail {
+                            true => self.ask_tail(Some(input)),
+                            false => self.machine.step(self.now(), input, effects),
+                        }
                     }
                 }
             }
@@ -420,7 +421,7 @@ impl Runner {
                 self.call(target, Call::Send { term, batch });
             }
             Effect::Detach { target, term } => self.call(target, Call::Detach { term }),
-            Effect::AskTail => self.ask_tail(),
+            Effect::AskTail => self.ask_tail(None),
             Effect::DeadLetter { target, message, reason } => self.dead_letter(target, message, reason),
             Effect::Done { number, outcome } => self.recorder.done(number, outcome),
             Effect::Note(note) => {
@@ -452,19 +453,21 @@ impl Runner {
         }
     }
 
-    fn ask_tail(&self) {
+    /// Tells the machine the log's tail, and then gives it the input, if there is one.
+    fn ask_tail(&self, then: Option<Input>) {
         let (log, sender) = (self.log.clone(), self.sender.clone());
         tokio::spawn(async move {
-            loop {
+            let tail = loop {
                 match log.check_tail().await {
-                    Ok(tail) => {
-                        return sender.send(Happening::Machine(Input::Tail(tail))).await.unwrap_or(());
-                    }
-                    Err(ReadError::Deleted(log)) => {
-                        return sender.send(Happening::Deleted(log)).await.unwrap_or(());
-                    }
+                    Ok(tail) => break Happening::Machine(Input::Tail(tail)),
+                    Err(ReadError::Deleted(log)) => break Happening::Deleted(log),
                     Err(_) => tokio::time::sleep(ASK_AGAIN).await,
                 }
+            };
+            // A player that has ended needs no answer.
+            let _ = sender.send(tail).await;
+            if let Some(input) = then {
+                let _ = sender.send(Happening::Machine(input)).await;
             }
         });
     }

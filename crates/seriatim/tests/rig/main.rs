@@ -19,6 +19,7 @@
 //! * [`small_records`]: readers of very small records;
 //! * [`retention`]: limits, and positions by time;
 //! * [`trims`]: the space that a trim frees;
+//! * [`player`]: players and their targets, killed and stopped;
 //! * [`load`]: overload, also beside a busy loop ([`surroundings`]);
 //! * [`guide`]: the commands of `README.md` and `docs/cluster.md`;
 //! * [`bench`]: the reports of `seriatim bench`;
@@ -51,6 +52,7 @@ mod losses;
 mod members;
 mod moved;
 mod output;
+mod player;
 mod process;
 mod quiet;
 #[path = "../../../net/tests/suite/relay.rs"]

@@ -46,12 +46,17 @@ impl Process {
 
     /// Waits until it serves; returns its address.
     pub(crate) async fn ready(&mut self) -> String {
+        let line = self.line().await;
+        line.strip_prefix("ready ").unwrap_or_else(|| panic!("not a ready line: {line}")).to_owned()
+    }
+
+    /// The next line of its standard output.
+    pub(crate) async fn line(&mut self) -> String {
         let line = match timeout(TIMEOUT, self.output.next_line()).await {
             Ok(line) => line.expect("its output can be read"),
-            Err(_) => panic!("not ready within {TIMEOUT:?}; it says: {}", said(&self.words)),
+            Err(_) => panic!("no line within {TIMEOUT:?}; it says: {}", said(&self.words)),
         };
-        let Some(line) = line else { panic!("it ended before it was ready; it says: {}", said(&self.words)) };
-        line.strip_prefix("ready ").unwrap_or_else(|| panic!("not a ready line: {line}")).to_owned()
+        line.unwrap_or_else(|| panic!("it ended; it says: {}", said(&self.words)))
     }
 
     pub(crate) async fn kill(mut self) {
@@ -64,6 +69,12 @@ impl Process {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).expect("it can be signalled");
+    }
+
+    /// Limits the size of files that it writes, in bytes, until the next call. `u64::MAX`: no limit.
+    pub(crate) fn limit_file_sizes_softly(&self, bytes: u64) {
+        let limit = Rlimit { current: (bytes < u64::MAX).then_some(bytes), maximum: None };
+        prlimit(Some(self.pid()), Resource::Fsize, limit).expect("it can be limited");
     }
 
     pub(crate) fn limit_file_sizes(&self, bytes: u64) {
