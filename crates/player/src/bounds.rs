@@ -10,7 +10,7 @@ pub(crate) const DDL: &str = "create table if not exists seriatim_bounds (\
     player text not null, target text not null, stream text not null, \
     epoch bigint not null, bound bigint not null, primary key (player, target))";
 
-/// What the check of a target found.
+/// The result of a target's check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Checked {
     /// The target stores a bound of the player.
@@ -22,7 +22,7 @@ pub enum Checked {
     },
     /// The target stores no bound of the player yet.
     New {
-        /// What the first run creates; empty if everything exists.
+        /// The object that the first run creates; empty if it exists.
         creates: String,
     },
 }
@@ -37,7 +37,8 @@ impl fmt::Display for Checked {
     }
 }
 
-/// Judges the state that a check of the target `id` found. `creates` names what the first run creates.
+/// Judges the state that a check of the target `id` found. `creates` names the objects that the
+/// first run creates.
 pub(crate) fn checked(
     stored: Option<Stored>,
     stream: &Stream,
@@ -82,7 +83,7 @@ impl Stored {
     }
 }
 
-/// A position or an epoch as SQL's signed number. Both are at most `Position::MAX` + 1.
+/// A position or an epoch as SQL's signed number. Both are at most 2^60 + 1.
 pub(crate) fn integer(number: u64) -> i64 {
     i64::try_from(number).expect("positions and epochs are far below 2^63")
 }
@@ -140,10 +141,34 @@ pub(crate) fn parse_stream(text: &str) -> Option<Stream> {
     Some(Stream { log: LogId(log.parse().ok()?), player: player.into() })
 }
 
+/// Why a transaction failed.
+pub(crate) enum Failure {
+    /// The target refused the messages, and no retry can succeed. Nothing changed.
+    Rejected(String),
+    Other(ApplyError),
+}
+
+impl Failure {
+    pub(crate) fn broken(reason: String) -> Self {
+        Self::Other(ApplyError::Broken { reason })
+    }
+
+    /// The answer to `single`, a batch of at most one message.
+    pub(crate) fn answer(self, single: &Batch) -> ApplyError {
+        match (self, single.messages.first()) {
+            (Self::Other(error), _) => error,
+            (Self::Rejected(reason), Some(message)) => {
+                ApplyError::Rejected { position: message.position, reason }
+            }
+            (Self::Rejected(reason), None) => ApplyError::Broken { reason },
+        }
+    }
+}
+
 /// Splits a batch into batches of one message each, to find the message that a target rejects.
 ///
-/// Each one ends where the next message begins, so the bound in front of a rejected message is the
-/// message's position. If the first message is not at the batch's begin, an empty batch precedes it.
+/// Each one ends at the position of the next message, so the bound in front of a rejected message
+/// is the message's position. An empty batch precedes a first message above the batch's begin.
 pub(crate) fn singles(batch: &Batch) -> Vec<Batch> {
     let mut after = batch.after;
     let mut singles = Vec::new();

@@ -55,12 +55,12 @@ pub struct Statement {
 }
 
 impl Statement {
-    /// Parses a statement with the parameters `$position`, `$payload`, `$text`, `$key`, `$time_ms` and
-    /// `$index`.
+    /// Parses a statement with the parameters `$position`, `$payload`, `$text`, `$key`, `$time_ms`
+    /// and `$index`.
     ///
     /// # Errors
-    /// One sentence, for an unknown parameter, a second statement, an empty statement, an unterminated
-    /// literal, or a statement that begins or ends a transaction.
+    /// One sentence, for an unknown parameter, a second statement, an empty statement, an
+    /// unterminated literal, or a statement that begins or ends a transaction.
     pub fn parse(text: &str, dialect: Dialect) -> Result<Self, String> {
         let mut scanner = Scanner { rest: text, dialect, first_word: None, ended: false };
         let mut statement = Self { sql: String::with_capacity(text.len()), parameters: Vec::new() };
@@ -212,7 +212,7 @@ impl<'a> Scanner<'a> {
         Ok(Some(at))
     }
 
-    /// Length of the quoted literal or name at the start of the rest, in bytes. `None` if there is none.
+    /// Length of the quoted text at the start of the rest, in bytes. `None` if there is none.
     fn literal(&self, next: char) -> Result<Option<usize>, String> {
         let postgres = self.dialect == Dialect::Postgres;
         let end = match next {
@@ -231,8 +231,8 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Number of bytes up to the end of a quoted text whose contents begin at `from`. A doubled quote is
-/// part of the text. `None` if the text does not end.
+/// Number of bytes up to the end of a quoted text whose contents begin at `from`. `None` if the
+/// text does not end. A doubled quote is part of the text.
 fn quoted(text: &str, from: usize, quote: char, escapes: bool) -> Option<usize> {
     let mut letters = text[from..].char_indices().peekable();
     while let Some((at, letter)) = letters.next() {

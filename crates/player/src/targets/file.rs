@@ -1,8 +1,8 @@
 //! Files to which a target appends parts.
 //!
-//! Beside the file `F`, the file `F.bound` holds the bound and the length of `F` at that bound. Bytes
-//! beyond this length do not count: the next attach cuts them off. The rename of a new `F.bound`
-//! commits a batch. A lock on `F` keeps other players away.
+//! Beside the file `F`, the file `F.bound` holds the bound and the length of `F` at that bound.
+//! Bytes beyond this length do not count: the next attach cuts them off. The rename of a new
+//! `F.bound` commits a batch. A lock on `F` keeps other players away.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};

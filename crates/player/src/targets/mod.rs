@@ -1,5 +1,6 @@
 //! The kinds of targets, one file and one feature each.
 
+mod any;
 #[cfg(feature = "file")]
 mod file;
 #[cfg(feature = "sqlite")]
@@ -7,6 +8,7 @@ mod sqlite;
 #[cfg(test)]
 mod suite;
 
+pub use any::AnyTarget;
 #[cfg(feature = "file")]
 pub use file::FileTarget;
 #[cfg(feature = "sqlite")]

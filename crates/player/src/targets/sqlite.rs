@@ -12,7 +12,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
 use seriatim_model::Position;
 
 use super::{apply_blocking, blocking};
-use crate::bounds::{Checked, DDL, Session, Stored, checked, integer, singles};
+use crate::bounds::{Checked, DDL, Failure, Session, Stored, checked, integer, singles};
 use crate::statement::{Parameter, Statement, text_of, time_ms};
 use crate::{ApplyError, AttachError, Batch, Message, Stream, Target};
 
@@ -53,13 +53,6 @@ struct Open {
     database: Arc<Database>,
     session: Session,
     connection: Connection,
-}
-
-/// Why a transaction failed.
-enum Failure {
-    /// A statement, or the commit, refused the messages. Nothing changed.
-    Rejected(String),
-    Other(ApplyError),
 }
 
 impl SqliteTarget {
@@ -210,17 +203,9 @@ impl Open {
 
     /// Applies the messages of a rejected batch one at a time, up to the rejected one.
     fn apply_singly(&self, batch: &Batch) -> Result<(), ApplyError> {
-        for single in singles(batch) {
-            match (self.transaction(&single), single.messages.first()) {
-                (Ok(()), _) => {}
-                (Err(Failure::Rejected(reason)), Some(message)) => {
-                    return Err(ApplyError::Rejected { position: message.position, reason });
-                }
-                (Err(Failure::Rejected(reason)), None) => return Err(ApplyError::Broken { reason }),
-                (Err(Failure::Other(error)), _) => return Err(error),
-            }
-        }
-        Ok(())
+        singles(batch)
+            .iter()
+            .try_for_each(|single| self.transaction(single).map_err(|failure| failure.answer(single)))
     }
 
     fn transaction(&self, batch: &Batch) -> Result<(), Failure> {
@@ -320,7 +305,7 @@ fn value(message: &Message, index: usize, parameter: Parameter) -> Result<ToSqlO
 }
 
 fn broken(error: &rusqlite::Error) -> Failure {
-    Failure::Other(ApplyError::Broken { reason: text(error) })
+    Failure::broken(text(error))
 }
 
 /// An error that depends on the state of the machine or of other connections breaks the session; an

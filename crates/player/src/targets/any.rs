@@ -1,0 +1,73 @@
+//! The target that a configuration names.
+
+use seriatim_model::Position;
+
+use super::*;
+use crate::bounds::Checked;
+use crate::config::{Kind, TargetConfig};
+use crate::{ApplyError, AttachError, Batch, Stream, Target};
+
+/// A target of one of the kinds of this crate.
+#[derive(Debug)]
+pub enum AnyTarget {
+    /// A SQLite database.
+    #[cfg(feature = "sqlite")]
+    Sqlite(SqliteTarget),
+    /// A file.
+    #[cfg(feature = "file")]
+    File(FileTarget),
+}
+
+/// Calls a function of the target, whatever its kind.
+macro_rules! each {
+    ($self:expr, $target:ident => $call:expr) => {
+        match $self {
+            #[cfg(feature = "sqlite")]
+            AnyTarget::Sqlite($target) => $call,
+            #[cfg(feature = "file")]
+            AnyTarget::File($target) => $call,
+        }
+    };
+}
+
+impl AnyTarget {
+    /// The target of a configuration. Opens nothing.
+    ///
+    /// # Errors
+    /// One sentence, if this program does not contain the kind.
+    pub fn new(config: &TargetConfig) -> Result<Self, String> {
+        let id = &config.id;
+        match &config.kind {
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite { path, statements } => {
+                Ok(Self::Sqlite(SqliteTarget::new(id, path.clone(), statements.clone())))
+            }
+            #[cfg(feature = "file")]
+            Kind::File { path, separator } => Ok(Self::File(FileTarget::new(id, path.clone(), separator))),
+            _ => Err(format!("target '{id}': this program does not contain targets of its kind")),
+        }
+    }
+
+    /// Prepares each statement, and reads the bound. Changes nothing.
+    ///
+    /// # Errors
+    /// One sentence: the failure, and what to do.
+    pub async fn check(&self, stream: &Stream) -> Result<Checked, String> {
+        each!(self, target => target.check(stream).await)
+    }
+}
+
+impl Target for AnyTarget {
+    async fn attach(
+        &mut self,
+        stream: &Stream,
+        epoch: u64,
+        adopts: Option<Position>,
+    ) -> Result<Position, AttachError> {
+        each!(self, target => target.attach(stream, epoch, adopts).await)
+    }
+
+    async fn apply(&mut self, batch: &Batch) -> Result<(), ApplyError> {
+        each!(self, target => target.apply(batch).await)
+    }
+}
