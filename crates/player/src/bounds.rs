@@ -99,7 +99,7 @@ impl Session {
     /// Returns the state that an attach leaves in a target with the state `stored`.
     ///
     /// `adopts` replaces the bound of another stream. It does not change a bound of this stream, so
-    /// a repeated attach does not apply messages twice. A new target starts at `adopts`, or at zero.
+    /// a repeated attach does not apply messages twice. A new target starts at `adopts` or at zero.
     pub(crate) fn attach(
         &self,
         stored: Option<Stored>,

@@ -91,7 +91,7 @@ pub struct TargetConfig {
     pub id: String,
     /// Kind and place.
     pub kind: Kind,
-    /// What follows if the target rejects an entry.
+    /// The reaction to a rejected entry.
     pub on_reject: OnReject,
 }
 
@@ -131,8 +131,8 @@ pub enum Kind {
 /// Where a password is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Password {
-    /// In the file that the environment variable `PGPASSFILE` names. Without the variable there is no
-    /// password.
+    /// In the file that the environment variable `PGPASSFILE` names. Without the variable there is
+    /// no password.
     PassFile,
     /// In a file of its own. A line feed at its end does not count.
     File(PathBuf),

@@ -5,6 +5,8 @@ pub mod config;
 mod contract;
 pub mod statement;
 pub mod targets;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use bounds::Checked;
 pub use contract::{ApplyError, AttachError, Batch, Message, Stream, Target};

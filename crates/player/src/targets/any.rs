@@ -1,5 +1,7 @@
 //! The target that a configuration names.
 
+use std::time::Duration;
+
 use seriatim_model::Position;
 
 use super::*;
@@ -16,6 +18,9 @@ pub enum AnyTarget {
     /// A file.
     #[cfg(feature = "file")]
     File(FileTarget),
+    /// A PostgreSQL database.
+    #[cfg(feature = "postgres")]
+    Postgres(PostgresTarget),
 }
 
 /// Calls a function of the target, whatever its kind.
@@ -26,16 +31,18 @@ macro_rules! each {
             AnyTarget::Sqlite($target) => $call,
             #[cfg(feature = "file")]
             AnyTarget::File($target) => $call,
+            #[cfg(feature = "postgres")]
+            AnyTarget::Postgres($target) => $call,
         }
     };
 }
 
 impl AnyTarget {
-    /// The target of a configuration. Opens nothing.
+    /// The target of a configuration. It must answer a batch within `apply_within`. Opens nothing.
     ///
     /// # Errors
     /// One sentence, if this program does not contain the kind.
-    pub fn new(config: &TargetConfig) -> Result<Self, String> {
+    pub fn new(config: &TargetConfig, apply_within: Duration) -> Result<Self, String> {
         let id = &config.id;
         match &config.kind {
             #[cfg(feature = "sqlite")]
@@ -44,6 +51,14 @@ impl AnyTarget {
             }
             #[cfg(feature = "file")]
             Kind::File { path, separator } => Ok(Self::File(FileTarget::new(id, path.clone(), separator))),
+            #[cfg(feature = "postgres")]
+            Kind::Postgres { url, statements, password } => Ok(Self::Postgres(PostgresTarget::new(
+                id,
+                url,
+                statements.clone(),
+                password.clone(),
+                apply_within,
+            ))),
             _ => Err(format!("target '{id}': this program does not contain targets of its kind")),
         }
     }

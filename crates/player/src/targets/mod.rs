@@ -3,6 +3,10 @@
 mod any;
 #[cfg(feature = "file")]
 mod file;
+#[cfg(feature = "postgres")]
+mod password;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(test)]
@@ -11,6 +15,8 @@ mod suite;
 pub use any::AnyTarget;
 #[cfg(feature = "file")]
 pub use file::FileTarget;
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresTarget;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteTarget;
 
