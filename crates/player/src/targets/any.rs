@@ -23,7 +23,7 @@ pub enum AnyTarget {
     Postgres(PostgresTarget),
 }
 
-/// Calls a function of the target, whatever its kind.
+/// Calls a function of a target of any kind.
 macro_rules! each {
     ($self:expr, $target:ident => $call:expr) => {
         match $self {
