@@ -3,6 +3,8 @@
 mod bounds;
 pub mod config;
 mod contract;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod sql;
 pub mod statement;
 pub mod targets;
 #[cfg(feature = "testing")]

@@ -1,7 +1,5 @@
 //! SQL statements of targets: their parameters, and the checks that need no database.
 
-use crate::Message;
-
 /// The value that a parameter stands for. A statement runs once for each part of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parameter {
@@ -109,18 +107,6 @@ impl Statement {
         self.sql.push_str(&format!("{sign}{}", index + 1));
         Ok(())
     }
-}
-
-/// The part `index` of a message as text.
-pub(crate) fn text_of(message: &Message, index: usize) -> Result<&str, String> {
-    std::str::from_utf8(&message.parts[index])
-        .map_err(|error| format!("part {index} is not UTF-8 text ({error}); a statement can use $payload"))
-}
-
-/// The time of a message as SQL's signed number.
-pub(crate) fn time_ms(message: &Message) -> Result<i64, String> {
-    i64::try_from(message.appended_ms)
-        .map_err(|_| format!("the time {} does not fit into a number of SQL", message.appended_ms))
 }
 
 fn excerpt(text: &str) -> String {

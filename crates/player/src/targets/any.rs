@@ -42,6 +42,7 @@ impl AnyTarget {
     ///
     /// # Errors
     /// One sentence, if this program does not contain the kind.
+    #[cfg_attr(not(feature = "postgres"), expect(unused_variables, reason = "only servers need the time"))]
     pub fn new(config: &TargetConfig, apply_within: Duration) -> Result<Self, String> {
         let id = &config.id;
         match &config.kind {

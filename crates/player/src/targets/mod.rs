@@ -5,12 +5,14 @@ mod any;
 mod file;
 #[cfg(feature = "postgres")]
 mod password;
+#[cfg(any(feature = "sqlite", feature = "file"))]
+mod place;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(test)]
-mod suite;
+pub(crate) mod suite;
 
 pub use any::AnyTarget;
 #[cfg(feature = "file")]
@@ -20,7 +22,9 @@ pub use postgres::PostgresTarget;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteTarget;
 
-use crate::{ApplyError, Batch};
+use crate::ApplyError;
+#[cfg(any(feature = "sqlite", feature = "file"))]
+use crate::Batch;
 
 /// Runs a function that blocks on a thread of the runtime's pool. Dropping the future does not end
 /// the function.

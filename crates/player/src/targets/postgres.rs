@@ -14,15 +14,16 @@ use std::time::Duration;
 use seriatim_model::Position;
 use tokio::task::JoinHandle;
 use tokio_postgres::config::SslMode;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, NoTls, Statement as Prepared};
 
 use super::not_attached;
 use super::password::find_password;
-use crate::bounds::{Checked, DDL, Failure, Session, Stored, checked, integer, singles};
+use crate::bounds::{Checked, Session, Stored, checked};
 use crate::config::Password;
-use crate::statement::{Parameter, Statement, text_of, time_ms};
+use crate::sql::{DDL, Failure, integer, singles, text_of, time_ms};
+use crate::statement::{Parameter, Statement};
 use crate::{ApplyError, AttachError, Batch, Message, Stream, Target};
 
 /// How long a connection may take.
@@ -453,7 +454,10 @@ impl Value<'_> {
 /// depends on the message rejects it.
 fn classify(error: &Error) -> Failure {
     let Some(state) = error.code() else { return Failure::broken(text(error)) };
-    let is_transient = matches!(state.code(), "40001" | "40P01" | "55P03" | "26000")
+    // A changed table makes a prepared plan unusable; the next session prepares it again.
+    let is_stale = error.as_db_error().and_then(DbError::routine) == Some("RevalidateCachedQuery");
+    let is_transient = is_stale
+        || matches!(state.code(), "40001" | "40P01" | "55P03" | "26000")
         || ["08", "25", "53", "57", "58", "XX"].iter().any(|class| state.code().starts_with(class));
     if is_transient { Failure::broken(text(error)) } else { Failure::Rejected(text(error)) }
 }

@@ -187,6 +187,8 @@ async fn statements_see_each_part_with_its_values(server: &PostgresServer) {
 }
 
 async fn states_of_the_server_reject_nothing(ledger: &Ledger<'_>) {
+    let statement = Statement::parse(&format!("{INSERT_ROW} returning *"), Dialect::Postgres).unwrap();
+    let returning = Ledger { server: ledger.server, name: ledger.name, statements: vec![statement] };
     let mut target = ledger.target();
     attach(&mut target, 1).await.unwrap();
     // An administrator ends the session, between and during batches.
@@ -203,10 +205,19 @@ async fn states_of_the_server_reject_nothing(ledger: &Ledger<'_>) {
     assert_eq!(reason, "canceling statement due to statement timeout (57014)");
     client.client.batch_execute("rollback").await.unwrap();
     assert_eq!(target.apply(&batch(0, 1, [0])).await, Ok(()));
+    // A changed table makes a prepared statement unusable.
+    let mut target = returning.target();
+    attach(&mut target, 1).await.unwrap();
+    assert_eq!(target.apply(&batch(1, 2, [1])).await, Ok(()));
+    ledger.server.execute(ledger.name, "alter table rows add remark text");
+    let reason = apply_reason(target.apply(&batch(2, 3, [2])).await);
+    assert_eq!(reason, "cached plan must not change result type (0A000)");
+    assert_eq!(attach(&mut target, 1).await, Ok(Position(2)));
+    assert_eq!(target.apply(&batch(2, 3, [2])).await, Ok(()));
     // The bounds are gone.
     ledger.server.execute(ledger.name, "delete from seriatim_bounds");
-    assert_eq!(apply_reason(target.apply(&batch(1, 2, [1])).await), "the target's bound was deleted");
-    assert_eq!(ledger.effects().await, entries([0]));
+    assert_eq!(apply_reason(target.apply(&batch(3, 4, [3])).await), "the target's bound was deleted");
+    assert_eq!(ledger.effects().await, entries([0, 1, 2]));
 }
 
 async fn connect(url: &str) -> Connection {

@@ -3,6 +3,7 @@
 //! The table `seriatim_bounds` holds the bound. Each batch is one transaction, in WAL mode with
 //! `synchronous = FULL`: the update of the bound, then the statements of each part.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +12,11 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
 use seriatim_model::Position;
 
+use super::place::Place;
 use super::{apply_blocking, blocking};
-use crate::bounds::{Checked, DDL, Failure, Session, Stored, checked, integer, singles};
-use crate::statement::{Parameter, Statement, text_of, time_ms};
+use crate::bounds::{Checked, Session, Stored, checked};
+use crate::sql::{DDL, Failure, integer, singles, text_of, time_ms};
+use crate::statement::{Parameter, Statement};
 use crate::{ApplyError, AttachError, Batch, Message, Stream, Target};
 
 /// How long a transaction waits for the lock of another connection.
@@ -53,6 +56,7 @@ struct Open {
     database: Arc<Database>,
     session: Session,
     connection: Connection,
+    place: Place,
 }
 
 impl SqliteTarget {
@@ -94,7 +98,7 @@ impl Target for SqliteTarget {
 
 impl Database {
     fn check(&self, stream: &Stream) -> Result<Checked, String> {
-        let connection = self.connect()?;
+        let (connection, _) = self.connect()?;
         self.prepare(&connection)?;
         let has_table = connection.query_row(HAS_TABLE, [], |_| Ok(())).optional().map_err(|e| text(&e))?;
         let is_readonly = connection.is_readonly("main").map_err(|error| text(&error))?;
@@ -116,7 +120,7 @@ impl Database {
         adopts: Option<Position>,
     ) -> Result<(Open, Position), AttachError> {
         let broken = |reason| AttachError::Broken { reason };
-        let connection = self.connect().map_err(broken)?;
+        let (connection, place) = self.connect().map_err(broken)?;
         self.secure(&connection).map_err(broken)?;
         let bound = {
             let transaction = Transaction::begin(&connection).map_err(|error| broken(text(&error)))?;
@@ -128,20 +132,25 @@ impl Database {
             stored.bound
         };
         self.prepare(&connection).map_err(broken)?;
-        Ok((Open { database: self, session, connection }, bound))
+        Ok((Open { database: self, session, connection, place }, bound))
     }
 
-    fn connect(&self) -> Result<Connection, String> {
+    fn connect(&self) -> Result<(Connection, Place), String> {
         let path = self.path.display();
-        if !self.path.exists() {
-            return Err(format!("{path} does not exist; create the database with its tables first"));
-        }
+        // Precedes the open: if another program replaces the file meanwhile, the first batch fails.
+        let place = match std::fs::metadata(&self.path) {
+            Ok(metadata) => Place::of(&metadata),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(format!("{path} does not exist; create the database with its tables first"));
+            }
+            Err(error) => return Err(format!("cannot read {path}: {error}")),
+        };
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let failed = |error| format!("cannot open {path}: {}", text(&error));
         let connection = Connection::open_with_flags(&self.path, flags).map_err(failed)?;
         connection.busy_timeout(BUSY_FOR).map_err(failed)?;
         connection.set_prepared_statement_cache_capacity(self.statements.len() + OWN_STATEMENTS);
-        Ok(connection)
+        Ok((connection, place))
     }
 
     /// Selects the modes in which a committed transaction survives a power failure.
@@ -209,6 +218,7 @@ impl Open {
     }
 
     fn transaction(&self, batch: &Batch) -> Result<(), Failure> {
+        self.place.check(&self.database.path).map_err(Failure::broken)?;
         let transaction = Transaction::begin(&self.connection).map_err(|error| broken(&error))?;
         if self.advance(batch).map_err(|error| broken(&error))? != 1 {
             return Err(Failure::Other(self.refusal(batch)));
