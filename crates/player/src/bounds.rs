@@ -2,15 +2,10 @@
 
 use std::fmt;
 
-use seriatim_delivery::player::{ApplyError, AttachError, Batch, Stream};
+use seriatim_delivery::player::{ApplyError, AttachError, Stream};
 use seriatim_model::{LogId, Position};
 
-/// Creates the table of the bounds, in SQLite and in PostgreSQL.
-pub(crate) const DDL: &str = "create table if not exists seriatim_bounds (\
-    player text not null, target text not null, stream text not null, \
-    epoch bigint not null, bound bigint not null, primary key (player, target))";
-
-/// What the check of a target found.
+/// The result of a target's check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Checked {
     /// The target stores a bound of the player.
@@ -22,7 +17,7 @@ pub enum Checked {
     },
     /// The target stores no bound of the player yet.
     New {
-        /// What the first run creates; empty if everything exists.
+        /// The object that the first run creates; empty if it exists.
         creates: String,
     },
     /// The target responds. Only a session reveals its bound.
@@ -40,7 +35,8 @@ impl fmt::Display for Checked {
     }
 }
 
-/// Judges the state that a check of the target `id` found. `creates` names what the first run creates.
+/// Judges the state that a check of the target `id` found. `creates` names the objects that the
+/// first run creates.
 pub(crate) fn checked(
     stored: Option<Stored>,
     stream: &Stream,
@@ -69,27 +65,6 @@ pub(crate) struct Stored {
     pub(crate) bound: Position,
 }
 
-impl Stored {
-    /// Reads a row of the table `seriatim_bounds`.
-    pub(crate) fn from_row(stream: &str, epoch: i64, bound: i64) -> Result<Self, String> {
-        let stored = || {
-            let stream = parse_stream(stream)?;
-            let (epoch, bound) = (u64::try_from(epoch).ok()?, u64::try_from(bound).ok()?);
-            Some(Self { stream, epoch, bound: Position(bound) })
-        };
-        stored().ok_or_else(|| {
-            format!(
-                "the table seriatim_bounds has the row '{stream}', {epoch}, {bound}, which no player writes"
-            )
-        })
-    }
-}
-
-/// A position or an epoch as SQL's signed number. Both are at most `Position::MAX` + 1.
-pub(crate) fn integer(number: u64) -> i64 {
-    i64::try_from(number).expect("positions and epochs are far below 2^63")
-}
-
 /// The stream and the epoch of an attached player.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Session {
@@ -101,7 +76,7 @@ impl Session {
     /// Returns the state that an attach leaves in a target with the state `stored`.
     ///
     /// `adopts` replaces the bound of another stream. It does not change a bound of this stream, so
-    /// a repeated attach does not apply messages twice. A new target starts at `adopts`, or at zero.
+    /// a repeated attach does not apply messages twice. A new target starts at `adopts` or at zero.
     pub(crate) fn attach(
         &self,
         stored: Option<Stored>,
@@ -143,30 +118,8 @@ pub(crate) fn parse_stream(text: &str) -> Option<Stream> {
     Some(Stream { log: LogId(log.parse().ok()?), player: player.into() })
 }
 
-/// Splits a batch into batches of one message each, to find the message that a target rejects.
-///
-/// Each one ends where the next message begins, so the bound in front of a rejected message is the
-/// message's position. If the first message is not at the batch's begin, an empty batch precedes it.
-pub(crate) fn singles(batch: &Batch) -> Vec<Batch> {
-    let mut after = batch.after;
-    let mut singles = Vec::new();
-    if let Some(first) = batch.messages.first().filter(|first| first.position > after) {
-        singles.push(Batch { after, upto: first.position, messages: Vec::new() });
-        after = first.position;
-    }
-    for (index, message) in batch.messages.iter().enumerate() {
-        let upto = batch.messages.get(index + 1).map_or(batch.upto, |next| next.position);
-        singles.push(Batch { after, upto, messages: vec![message.clone()] });
-        after = upto;
-    }
-    singles
-}
-
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-    use seriatim_delivery::player::Message;
-
     use super::*;
 
     fn stream(log: u64) -> Stream {
@@ -214,19 +167,5 @@ mod tests {
         assert_eq!(parse_stream(&stream(7).to_string()), Some(stream(7)));
         assert_eq!(parse_stream("x/billing"), None);
         assert_eq!(parse_stream("7"), None);
-    }
-
-    #[test]
-    fn singles_join_without_a_gap() {
-        let message = |position| Message {
-            position: Position(position),
-            appended_ms: 0,
-            key: None,
-            parts: vec![Bytes::from_static(b"x")],
-        };
-        let batch = Batch { after: Position(3), upto: Position(9), messages: vec![message(5), message(7)] };
-        let bounds: Vec<_> =
-            singles(&batch).iter().map(|s| (s.after.0, s.upto.0, s.messages.len())).collect();
-        assert_eq!(bounds, [(3, 5, 0), (5, 7, 1), (7, 9, 1)]);
     }
 }

@@ -91,7 +91,7 @@ pub struct TargetConfig {
     pub id: String,
     /// Kind and place.
     pub kind: Kind,
-    /// What follows if the target rejects an entry.
+    /// The reaction to a rejected entry.
     pub on_reject: OnReject,
 }
 
@@ -131,7 +131,8 @@ pub enum Kind {
 /// Where a password is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Password {
-    /// In the file that the environment variable `PGPASSFILE` names. No password without the variable.
+    /// In the file that the environment variable `PGPASSFILE` names. Without the variable there is
+    /// no password.
     PassFile,
     /// In a file of its own. A line feed at its end does not count.
     File(PathBuf),
@@ -139,7 +140,7 @@ pub enum Password {
     Variable(String),
 }
 
-/// What follows if a target rejects an entry.
+/// The reaction to a rejected entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnReject {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use seriatim_delivery::player::{Begin, Map, PlayerLimits, Route};
 
-use crate::config::{self, Config, Kind, OnReject, TargetConfig};
-use crate::targets::{self, AnyTarget};
+use crate::config::{self, Config, OnReject, TargetConfig};
+use crate::targets::AnyTarget;
 use crate::{Settings, Start, TargetSettings};
 
 impl Config {
@@ -40,7 +40,7 @@ impl Config {
             name: self.name.clone(),
             map,
             begin,
-            targets: self.targets.iter().map(target).collect::<Result<_, _>>()?,
+            targets: self.targets.iter().map(|config| target(config, &limits)).collect::<Result<_, _>>()?,
             start: Start::default(),
             above: None,
             until_tail: false,
@@ -50,26 +50,10 @@ impl Config {
     }
 }
 
-fn target(config: &TargetConfig) -> Result<TargetSettings, String> {
-    let id = &config.id;
-    let target = match &config.kind {
-        #[cfg(feature = "sqlite")]
-        Kind::Sqlite { path, statements } => {
-            AnyTarget::Sqlite(targets::SqliteTarget::new(id, path.clone(), statements.clone()))
-        }
-        #[cfg(feature = "file")]
-        Kind::File { path, separator } => {
-            AnyTarget::File(targets::FileTarget::new(id, path.clone(), separator))
-        }
-        #[cfg(feature = "grpc")]
-        Kind::Grpc { url } => {
-            let target =
-                targets::grpc::Grpc::new(url, id).map_err(|error| format!("target '{id}': {error}"))?;
-            AnyTarget::Grpc(target)
-        }
-        #[allow(unreachable_patterns, reason = "a build may have all kinds")]
-        _ => return Err(format!("target '{id}': this program was built without targets of its kind")),
-    };
-    let dead_letters = config.on_reject == OnReject::DeadLetter;
-    Ok(TargetSettings { id: id.clone(), target, dead_letters })
+fn target(config: &TargetConfig, limits: &PlayerLimits) -> Result<TargetSettings, String> {
+    Ok(TargetSettings {
+        id: config.id.clone(),
+        target: AnyTarget::new(config, limits.apply_within)?,
+        dead_letters: config.on_reject == OnReject::DeadLetter,
+    })
 }

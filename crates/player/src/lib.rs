@@ -11,10 +11,14 @@ pub mod control;
 mod reporting;
 mod runner;
 mod sessions;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod sql;
 mod starting;
 pub mod statement;
 mod streams;
 pub mod targets;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use bounds::Checked;
 pub use config::Config;

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::Stream;
 use crate::control::{ControlLogError, Event, Events, Holder, RulesRecord, StatusRecord};
 use crate::reporting::{Recorder, wall_ms};
-use crate::sessions::Call;
+use crate::sessions::{Call, Place};
 use crate::starting::{self, Claimed};
 use crate::streams::{self, Room};
 use crate::targets::AnyTarget;
@@ -243,7 +243,8 @@ impl Runner {
             let (calls, receiver) = mpsc::unbounded_channel();
             let unanswered = target.target.unanswered();
             let index = TargetIndex(number);
-            target.target.serve(index, stream.clone(), claimed.epoch, receiver, sender.clone());
+            let (stream, happenings) = (stream.clone(), sender.clone());
+            target.target.serve(Place { index, stream, epoch: claimed.epoch, happenings }, receiver);
             targets.push(calls);
             let config = TargetConfig { id: target.id, unanswered, dead_letters: target.dead_letters };
             configs.push((config, rules.clone()));

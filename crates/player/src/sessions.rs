@@ -22,15 +22,18 @@ pub(crate) enum Call {
     Detach { term: Term },
 }
 
+/// A target's place in the player.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) index: TargetIndex,
+    pub(crate) stream: Stream,
+    pub(crate) epoch: u64,
+    pub(crate) happenings: mpsc::Sender<Happening>,
+}
+
 /// Serves a target until the player drops the sender of calls.
-pub(crate) async fn serve<T: Target>(
-    mut target: T,
-    index: TargetIndex,
-    stream: Stream,
-    epoch: u64,
-    calls: mpsc::UnboundedReceiver<Call>,
-    happenings: mpsc::Sender<Happening>,
-) {
+pub(crate) async fn serve<T: Target>(mut target: T, place: Place, calls: mpsc::UnboundedReceiver<Call>) {
+    let Place { index, stream, epoch, happenings } = place;
     let mut calls = Calls { calls, waiting: VecDeque::new() };
     while let Some(call) = calls.next().await {
         let input = match call {
@@ -61,12 +64,10 @@ pub(crate) async fn serve<T: Target>(
 #[cfg(feature = "grpc")]
 pub(crate) async fn serve_grpc(
     target: crate::targets::grpc::Grpc,
-    index: TargetIndex,
-    stream: Stream,
-    epoch: u64,
+    place: Place,
     calls: mpsc::UnboundedReceiver<Call>,
-    happenings: mpsc::Sender<Happening>,
 ) {
+    let Place { index, stream, epoch, happenings } = place;
     let mut calls = Calls { calls, waiting: VecDeque::new() };
     let mut session: Option<(Term, crate::targets::grpc::Session)> = None;
     loop {

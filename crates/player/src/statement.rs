@@ -1,7 +1,5 @@
 //! SQL statements of targets: their parameters, and the checks that need no database.
 
-use crate::Message;
-
 /// The value that a parameter stands for. A statement runs once for each part of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parameter {
@@ -55,12 +53,12 @@ pub struct Statement {
 }
 
 impl Statement {
-    /// Parses a statement with the parameters `$position`, `$payload`, `$text`, `$key`, `$time_ms` and
-    /// `$index`.
+    /// Parses a statement with the parameters `$position`, `$payload`, `$text`, `$key`, `$time_ms`
+    /// and `$index`.
     ///
     /// # Errors
-    /// One sentence, for an unknown parameter, a second statement, an empty statement, an unterminated
-    /// literal, or a statement that begins or ends a transaction.
+    /// One sentence, for an unknown parameter, a second statement, an empty statement, an
+    /// unterminated literal, or a statement that begins or ends a transaction.
     pub fn parse(text: &str, dialect: Dialect) -> Result<Self, String> {
         let mut scanner = Scanner { rest: text, dialect, first_word: None, ended: false };
         let mut statement = Self { sql: String::with_capacity(text.len()), parameters: Vec::new() };
@@ -109,18 +107,6 @@ impl Statement {
         self.sql.push_str(&format!("{sign}{}", index + 1));
         Ok(())
     }
-}
-
-/// The part `index` of a message as text.
-pub(crate) fn text_of(message: &Message, index: usize) -> Result<&str, String> {
-    std::str::from_utf8(&message.parts[index])
-        .map_err(|error| format!("part {index} is not UTF-8 text ({error}); a statement can use $payload"))
-}
-
-/// The time of a message as SQL's signed number.
-pub(crate) fn time_ms(message: &Message) -> Result<i64, String> {
-    i64::try_from(message.appended_ms)
-        .map_err(|_| format!("the time {} does not fit into a number of SQL", message.appended_ms))
 }
 
 fn excerpt(text: &str) -> String {
@@ -212,7 +198,7 @@ impl<'a> Scanner<'a> {
         Ok(Some(at))
     }
 
-    /// Length of the quoted literal or name at the start of the rest, in bytes. `None` if there is none.
+    /// Length of the quoted text at the start of the rest, in bytes. `None` if there is none.
     fn literal(&self, next: char) -> Result<Option<usize>, String> {
         let postgres = self.dialect == Dialect::Postgres;
         let end = match next {
@@ -231,8 +217,8 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Number of bytes up to the end of a quoted text whose contents begin at `from`. A doubled quote is
-/// part of the text. `None` if the text does not end.
+/// Number of bytes up to the end of a quoted text whose contents begin at `from`. `None` if the
+/// text does not end. A doubled quote is part of the text.
 fn quoted(text: &str, from: usize, quote: char, escapes: bool) -> Option<usize> {
     let mut letters = text[from..].char_indices().peekable();
     while let Some((at, letter)) = letters.next() {

@@ -1,76 +1,104 @@
-//! A target of any kind.
+//! The target that a configuration names.
 
-use seriatim_delivery::player::TargetIndex;
+use std::time::Duration;
+
 use tokio::sync::mpsc;
 
-use crate::runner::Happening;
+use super::*;
+use crate::Stream;
+use crate::bounds::Checked;
+use crate::config::{Kind, TargetConfig};
 #[cfg(feature = "grpc")]
 use crate::sessions::serve_grpc;
-use crate::sessions::{Call, serve};
-use crate::{Checked, Stream};
+use crate::sessions::{Call, Place, serve};
 
-/// A target of any kind.
+/// A target of one of the kinds of this crate.
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum AnyTarget {
-    /// A file.
-    #[cfg(feature = "file")]
-    File(super::FileTarget),
-    /// A service with its own transactions.
-    #[cfg(feature = "grpc")]
-    Grpc(super::grpc::Grpc),
     /// A SQLite database.
     #[cfg(feature = "sqlite")]
-    Sqlite(super::SqliteTarget),
+    Sqlite(SqliteTarget),
+    /// A file.
+    #[cfg(feature = "file")]
+    File(FileTarget),
+    /// A PostgreSQL database.
+    #[cfg(feature = "postgres")]
+    Postgres(PostgresTarget),
+    /// A service with its own transactions.
+    #[cfg(feature = "grpc")]
+    Grpc(grpc::Grpc),
 }
 
 impl AnyTarget {
+    /// The target of a configuration. It must answer a batch within `apply_within`. Opens nothing.
+    ///
+    /// # Errors
+    /// One sentence, if this program does not contain the kind.
+    #[cfg_attr(not(feature = "postgres"), expect(unused_variables, reason = "only servers need the time"))]
+    pub fn new(config: &TargetConfig, apply_within: Duration) -> Result<Self, String> {
+        let id = &config.id;
+        match &config.kind {
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite { path, statements } => {
+                Ok(Self::Sqlite(SqliteTarget::new(id, path.clone(), statements.clone())))
+            }
+            #[cfg(feature = "file")]
+            Kind::File { path, separator } => Ok(Self::File(FileTarget::new(id, path.clone(), separator))),
+            #[cfg(feature = "postgres")]
+            Kind::Postgres { url, statements, password } => Ok(Self::Postgres(PostgresTarget::new(
+                id,
+                url,
+                statements.clone(),
+                password.clone(),
+                apply_within,
+            ))),
+            #[cfg(feature = "grpc")]
+            Kind::Grpc { url } => match grpc::Grpc::new(url, id) {
+                Ok(target) => Ok(Self::Grpc(target)),
+                Err(error) => Err(format!("target '{id}': {error}")),
+            },
+            #[allow(unreachable_patterns, reason = "this program may contain all kinds")]
+            _ => Err(format!("target '{id}': this program does not contain targets of its kind")),
+        }
+    }
+
+    /// Prepares each statement, and reads the bound. Changes nothing.
+    ///
+    /// # Errors
+    /// One sentence: the failure, and what to do.
+    pub async fn check(&self, stream: &Stream) -> Result<Checked, String> {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(target) => target.check(stream).await,
+            #[cfg(feature = "file")]
+            Self::File(target) => target.check(stream).await,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(target) => target.check(stream).await,
+            #[cfg(feature = "grpc")]
+            Self::Grpc(target) => target.check().await,
+        }
+    }
+
     /// Most unanswered batches.
     pub(crate) fn unanswered(&self) -> usize {
         match self {
             #[cfg(feature = "grpc")]
-            Self::Grpc(_) => super::grpc::MOST_UNANSWERED,
+            Self::Grpc(_) => grpc::MOST_UNANSWERED,
             _ => 1,
         }
     }
 
     /// Starts the task that performs the calls.
-    pub(crate) fn serve(
-        self,
-        index: TargetIndex,
-        stream: Stream,
-        epoch: u64,
-        calls: mpsc::UnboundedReceiver<Call>,
-        happenings: mpsc::Sender<Happening>,
-    ) {
+    pub(crate) fn serve(self, place: Place, calls: mpsc::UnboundedReceiver<Call>) {
         match self {
-            #[cfg(feature = "file")]
-            Self::File(target) => {
-                tokio::spawn(serve(target, index, stream, epoch, calls, happenings));
-            }
-            #[cfg(feature = "grpc")]
-            Self::Grpc(target) => {
-                tokio::spawn(serve_grpc(target, index, stream, epoch, calls, happenings));
-            }
             #[cfg(feature = "sqlite")]
-            Self::Sqlite(target) => {
-                tokio::spawn(serve(target, index, stream, epoch, calls, happenings));
-            }
-        }
-    }
-
-    /// Reads the bound and verifies the settings. Changes nothing.
-    ///
-    /// # Errors
-    /// One sentence: what failed, and what to do.
-    pub async fn check(&self, stream: &Stream) -> Result<Checked, String> {
-        match self {
+            Self::Sqlite(target) => tokio::spawn(serve(target, place, calls)),
             #[cfg(feature = "file")]
-            Self::File(target) => target.check(stream).await,
+            Self::File(target) => tokio::spawn(serve(target, place, calls)),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(target) => tokio::spawn(serve(target, place, calls)),
             #[cfg(feature = "grpc")]
-            Self::Grpc(target) => target.check().await,
-            #[cfg(feature = "sqlite")]
-            Self::Sqlite(target) => target.check(stream).await,
-        }
+            Self::Grpc(target) => tokio::spawn(serve_grpc(target, place, calls)),
+        };
     }
 }

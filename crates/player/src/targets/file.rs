@@ -1,18 +1,18 @@
 //! Files to which a target appends parts.
 //!
-//! Beside the file `F`, the file `F.bound` holds the bound and the length of `F` at that bound. Bytes
-//! beyond this length do not count: the next attach cuts them off. The rename of a new `F.bound`
-//! commits a batch. A lock on `F` keeps other players away.
+//! Beside the file `F`, the file `F.bound` holds the bound and the length of `F` at that bound.
+//! Bytes beyond this length do not count: the next attach cuts them off. The rename of a new
+//! `F.bound` commits a batch. A lock on `F` keeps other players away.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use seriatim_model::Position;
 
+use super::place::Place;
 use super::{apply_blocking, blocking};
 use crate::bounds::{Checked, Session, Stored, checked, parse_stream};
 use crate::{ApplyError, AttachError, Batch, Stream, Target};
@@ -39,10 +39,20 @@ struct Files {
 #[derive(Debug)]
 struct Open {
     files: Arc<Files>,
-    /// Locked.
-    file: File,
+    file: Locked,
     session: Session,
     state: State,
+}
+
+/// A file with a lock. Dropping it unlocks the file, also while a child process still has it open.
+#[derive(Debug)]
+struct Locked(File);
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // Closing the file is the second way to unlock it.
+        let _ = self.0.unlock();
+    }
 }
 
 /// The contents of `F.bound`.
@@ -129,22 +139,22 @@ impl Files {
         let file = self.lock().map_err(broken)?;
         let state = self.read().map_err(broken)?;
         if let Some(state) = &state {
-            self.check_length(&file, state).map_err(broken)?;
+            self.check_length(&file.0, state).map_err(broken)?;
         }
         let length = match &state {
             Some(state) => state.length,
-            None => file.metadata().map_err(|error| broken(self.failed("read", &error)))?.len(),
+            None => file.0.metadata().map_err(|error| broken(self.failed("read", &error)))?.len(),
         };
         let stored = session.attach(state.map(|state| state.stored), adopts)?;
-        file.set_len(length).map_err(|error| broken(self.failed("cut", &error)))?;
-        file.sync_all().map_err(|error| broken(self.failed("sync", &error)))?;
+        file.0.set_len(length).map_err(|error| broken(self.failed("cut", &error)))?;
+        file.0.sync_all().map_err(|error| broken(self.failed("sync", &error)))?;
         let state = State { stored, length };
         self.write(&state).map_err(broken)?;
         Ok(Open { files: self, file, session, state })
     }
 
     /// Opens and locks the file. A file without a bound is created if it does not exist.
-    fn lock(&self) -> Result<File, String> {
+    fn lock(&self) -> Result<Locked, String> {
         let is_new = !self.beside("bound").exists();
         let file = OpenOptions::new()
             .append(true)
@@ -152,30 +162,24 @@ impl Files {
             .open(&self.path)
             .map_err(|error| self.failed("open", &error))?;
         match file.try_lock() {
-            Ok(()) => {}
+            Ok(()) => {
+                self.check_place(&file)?;
+                Ok(Locked(file))
+            }
             Err(TryLockError::WouldBlock) => {
                 let path = self.path.display();
-                return Err(format!(
+                Err(format!(
                     "another process has locked {path}; end that player (`fuser {path}` shows its process)"
-                ));
+                ))
             }
-            Err(TryLockError::Error(error)) => return Err(self.failed("lock", &error)),
+            Err(TryLockError::Error(error)) => Err(self.failed("lock", &error)),
         }
-        self.check_place(&file)?;
-        Ok(file)
     }
 
     /// Checks that the path still leads to the open file.
     fn check_place(&self, file: &File) -> Result<(), String> {
-        let (open, found) = (file.metadata(), std::fs::metadata(&self.path));
-        let (open, found) = (
-            open.map_err(|error| self.failed("read", &error))?,
-            found.map_err(|error| self.failed("find", &error))?,
-        );
-        if (open.dev(), open.ino()) == (found.dev(), found.ino()) {
-            return Ok(());
-        }
-        Err(format!("another program replaced {}; the player opens it again", self.path.display()))
+        let metadata = file.metadata().map_err(|error| self.failed("read", &error))?;
+        Place::of(&metadata).check(&self.path)
     }
 
     fn check_length(&self, file: &File, state: &State) -> Result<(), String> {
@@ -259,8 +263,8 @@ impl Open {
     }
 
     fn append(&mut self, batch: &Batch) -> Result<(), String> {
-        self.files.check_place(&self.file)?;
-        self.files.check_length(&self.file, &self.state)?;
+        self.files.check_place(&self.file.0)?;
+        self.files.check_length(&self.file.0, &self.state)?;
         let mut bytes = Vec::new();
         for part in batch.messages.iter().flat_map(|message| &message.parts) {
             bytes.extend_from_slice(part);
@@ -271,9 +275,9 @@ impl Open {
         state.length += bytes.len() as u64;
         if !bytes.is_empty() {
             // A foreign writer's bytes beyond the length would otherwise become part of the file.
-            self.file.set_len(self.state.length).map_err(|error| self.files.failed("cut", &error))?;
-            self.file.write_all(&bytes).map_err(|error| self.files.failed("append to", &error))?;
-            self.file.sync_data().map_err(|error| self.files.failed("sync", &error))?;
+            self.file.0.set_len(self.state.length).map_err(|error| self.files.failed("cut", &error))?;
+            self.file.0.write_all(&bytes).map_err(|error| self.files.failed("append to", &error))?;
+            self.file.0.sync_data().map_err(|error| self.files.failed("sync", &error))?;
         }
         self.files.write(&state)?;
         self.state = state;

@@ -1,24 +1,33 @@
 //! The kinds of targets, one file and one feature each.
 
 mod any;
-
 #[cfg(feature = "file")]
 mod file;
 #[cfg(feature = "grpc")]
 pub mod grpc;
+#[cfg(feature = "postgres")]
+mod password;
+#[cfg(any(feature = "sqlite", feature = "file"))]
+mod place;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
 #[cfg(test)]
-mod suite;
+pub(crate) mod suite;
 
 pub use any::AnyTarget;
 #[cfg(feature = "file")]
 pub use file::FileTarget;
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresTarget;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteTarget;
 
-use crate::{ApplyError, Batch};
+use crate::ApplyError;
+#[cfg(any(feature = "sqlite", feature = "file"))]
+use crate::Batch;
 
 /// Runs a function that blocks on a thread of the runtime's pool. Dropping the future does not end
 /// the function.

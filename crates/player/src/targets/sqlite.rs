@@ -3,6 +3,7 @@
 //! The table `seriatim_bounds` holds the bound. Each batch is one transaction, in WAL mode with
 //! `synchronous = FULL`: the update of the bound, then the statements of each part.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +12,11 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
 use seriatim_model::Position;
 
+use super::place::Place;
 use super::{apply_blocking, blocking};
-use crate::bounds::{Checked, DDL, Session, Stored, checked, integer, singles};
-use crate::statement::{Parameter, Statement, text_of, time_ms};
+use crate::bounds::{Checked, Session, Stored, checked};
+use crate::sql::{DDL, Failure, integer, singles, text_of, time_ms};
+use crate::statement::{Parameter, Statement};
 use crate::{ApplyError, AttachError, Batch, Message, Stream, Target};
 
 /// How long a transaction waits for the lock of another connection.
@@ -53,13 +56,7 @@ struct Open {
     database: Arc<Database>,
     session: Session,
     connection: Connection,
-}
-
-/// Why a transaction failed.
-enum Failure {
-    /// A statement, or the commit, refused the messages. Nothing changed.
-    Rejected(String),
-    Other(ApplyError),
+    place: Place,
 }
 
 impl SqliteTarget {
@@ -101,7 +98,7 @@ impl Target for SqliteTarget {
 
 impl Database {
     fn check(&self, stream: &Stream) -> Result<Checked, String> {
-        let connection = self.connect()?;
+        let (connection, _) = self.connect()?;
         self.prepare(&connection)?;
         let has_table = connection.query_row(HAS_TABLE, [], |_| Ok(())).optional().map_err(|e| text(&e))?;
         let is_readonly = connection.is_readonly("main").map_err(|error| text(&error))?;
@@ -123,7 +120,7 @@ impl Database {
         adopts: Option<Position>,
     ) -> Result<(Open, Position), AttachError> {
         let broken = |reason| AttachError::Broken { reason };
-        let connection = self.connect().map_err(broken)?;
+        let (connection, place) = self.connect().map_err(broken)?;
         self.secure(&connection).map_err(broken)?;
         let bound = {
             let transaction = Transaction::begin(&connection).map_err(|error| broken(text(&error)))?;
@@ -135,20 +132,25 @@ impl Database {
             stored.bound
         };
         self.prepare(&connection).map_err(broken)?;
-        Ok((Open { database: self, session, connection }, bound))
+        Ok((Open { database: self, session, connection, place }, bound))
     }
 
-    fn connect(&self) -> Result<Connection, String> {
+    fn connect(&self) -> Result<(Connection, Place), String> {
         let path = self.path.display();
-        if !self.path.exists() {
-            return Err(format!("{path} does not exist; create the database with its tables first"));
-        }
+        // Precedes the open: if another program replaces the file meanwhile, the first batch fails.
+        let place = match std::fs::metadata(&self.path) {
+            Ok(metadata) => Place::of(&metadata),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(format!("{path} does not exist; create the database with its tables first"));
+            }
+            Err(error) => return Err(format!("cannot read {path}: {error}")),
+        };
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let failed = |error| format!("cannot open {path}: {}", text(&error));
         let connection = Connection::open_with_flags(&self.path, flags).map_err(failed)?;
         connection.busy_timeout(BUSY_FOR).map_err(failed)?;
         connection.set_prepared_statement_cache_capacity(self.statements.len() + OWN_STATEMENTS);
-        Ok(connection)
+        Ok((connection, place))
     }
 
     /// Selects the modes in which a committed transaction survives a power failure.
@@ -210,20 +212,13 @@ impl Open {
 
     /// Applies the messages of a rejected batch one at a time, up to the rejected one.
     fn apply_singly(&self, batch: &Batch) -> Result<(), ApplyError> {
-        for single in singles(batch) {
-            match (self.transaction(&single), single.messages.first()) {
-                (Ok(()), _) => {}
-                (Err(Failure::Rejected(reason)), Some(message)) => {
-                    return Err(ApplyError::Rejected { position: message.position, reason });
-                }
-                (Err(Failure::Rejected(reason)), None) => return Err(ApplyError::Broken { reason }),
-                (Err(Failure::Other(error)), _) => return Err(error),
-            }
-        }
-        Ok(())
+        singles(batch)
+            .iter()
+            .try_for_each(|single| self.transaction(single).map_err(|failure| failure.answer(single)))
     }
 
     fn transaction(&self, batch: &Batch) -> Result<(), Failure> {
+        self.place.check(&self.database.path).map_err(Failure::broken)?;
         let transaction = Transaction::begin(&self.connection).map_err(|error| broken(&error))?;
         if self.advance(batch).map_err(|error| broken(&error))? != 1 {
             return Err(Failure::Other(self.refusal(batch)));
@@ -320,7 +315,7 @@ fn value(message: &Message, index: usize, parameter: Parameter) -> Result<ToSqlO
 }
 
 fn broken(error: &rusqlite::Error) -> Failure {
-    Failure::Other(ApplyError::Broken { reason: text(error) })
+    Failure::broken(text(error))
 }
 
 /// An error that depends on the state of the machine or of other connections breaks the session; an

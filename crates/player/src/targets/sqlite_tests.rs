@@ -229,6 +229,23 @@ async fn a_state_of_the_database_breaks_the_session_and_rejects_nothing() {
 }
 
 #[tokio::test]
+async fn a_database_that_is_replaced_under_the_player_is_opened_again() {
+    let mut ledger = Ledger::usual();
+    let mut target = ledger.target();
+    attach(&mut target, 1).await.unwrap();
+    target.apply(&batch(0, 2, [0, 1])).await.unwrap();
+    ledger.save().await;
+    target.apply(&batch(2, 3, [2])).await.unwrap();
+    std::fs::remove_file(ledger.path()).unwrap();
+    ledger.restore().await;
+    let reason = reason(target.apply(&batch(3, 4, [3])).await);
+    assert!(reason.starts_with("another program replaced"), "{reason}");
+    assert_eq!(attach(&mut target, 1).await, Ok(Position(2)));
+    assert_eq!(target.apply(&batch(2, 4, [2, 3])).await, Ok(()));
+    assert_eq!(ledger.effects().await, entries([0, 1, 2, 3]));
+}
+
+#[tokio::test]
 async fn a_missing_database_or_table_is_reported() {
     let ledger = Ledger::new("", &["insert into rows (body) values ($text)"]);
     let mut target = ledger.target();

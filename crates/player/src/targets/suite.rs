@@ -36,7 +36,7 @@ pub(super) fn message(position: u64, parts: &[&str]) -> Message {
 }
 
 /// A batch with one message `entry P` at each of the positions.
-pub(super) fn batch(after: u64, upto: u64, positions: impl IntoIterator<Item = u64>) -> Batch {
+pub(crate) fn batch(after: u64, upto: u64, positions: impl IntoIterator<Item = u64>) -> Batch {
     let message = |position| message(position, &[&format!("entry {position}")]);
     Batch {
         after: Position(after),
