@@ -11,7 +11,7 @@ use crate::workspace::Workspace;
 const TRIM_PAUSE_MS: u64 = 10_000;
 
 /// The simulator's profiles with particular faults.
-const FAULTS: [&str; 19] = [
+const FAULTS: [&str; 21] = [
     "one-fault",
     "lost-for-good",
     "full-for-good",
@@ -26,6 +26,8 @@ const FAULTS: [&str; 19] = [
     "fleeting-logs",
     "limited",
     "departures",
+    "players",
+    "players-and-faults",
     "resumed",
     "shut-out",
     "resumed-losses",

@@ -6,12 +6,18 @@
 mod amnesia;
 mod amplification;
 mod at_most_once;
+mod bounds_true;
 mod chosen_shards;
 mod confirmed_is_final;
 mod copied_early;
+mod delivered_all;
+mod delivered_as_mapped;
+mod delivered_in_order;
+mod delivered_once;
 mod drained;
 mod durability;
 mod fair;
+mod fenced;
 mod foretold;
 mod freed;
 mod goodput;
@@ -28,6 +34,7 @@ mod no_needless_view;
 mod no_unstable_reads;
 mod operator;
 mod position_at;
+mod queues_bounded;
 mod real_time_order;
 mod receipts;
 mod recovers;
@@ -44,6 +51,7 @@ mod step_cost;
 mod tail_above_acknowledged;
 mod total_order;
 mod trim;
+mod undisturbed;
 mod view_change_cost;
 
 use std::fmt;
@@ -57,7 +65,7 @@ pub type Finding = Result<(), String>;
 pub type Checker = (&'static str, fn(&History) -> Finding);
 
 /// All checkers.
-pub const ALL: [Checker; 42] = [
+pub const ALL: [Checker; 50] = [
     ("total_order", total_order::check),
     ("real_time_order", real_time_order::check),
     ("receipts", receipts::check),
@@ -100,6 +108,14 @@ pub const ALL: [Checker; 42] = [
     ("speculation_order", speculation_order::check),
     ("speculation_holds", speculation_holds::check),
     ("speculation_live", speculation_live::check),
+    ("delivered_once", delivered_once::check),
+    ("delivered_in_order", delivered_in_order::check),
+    ("delivered_all", delivered_all::check),
+    ("delivered_as_mapped", delivered_as_mapped::check),
+    ("bounds_true", bounds_true::check),
+    ("fenced", fenced::check),
+    ("queues_bounded", queues_bounded::check),
+    ("undisturbed", undisturbed::check),
 ];
 
 /// Checkers that also judge the second log, by its clients' answers and its final contents.

@@ -298,12 +298,19 @@ pub struct Coverage {
     pub deletions: u64,
     /// Faults by kind and step.
     pub faults: BTreeMap<(FaultKind, Step), u64>,
+    /// Events of players and targets, by name.
+    pub played: BTreeMap<String, u64>,
 }
 
 impl Coverage {
     /// Counts a fault that struck at a step.
     pub fn struck(&mut self, kind: FaultKind, step: Step) {
         *self.faults.entry((kind, step)).or_default() += 1;
+    }
+
+    /// Counts an event of players and targets.
+    pub(crate) fn played(&mut self, what: &str) {
+        *self.played.entry(what.to_owned()).or_default() += 1;
     }
 
     /// Counts a finished run.
@@ -359,6 +366,9 @@ impl Coverage {
         self.leaves += other.leaves;
         self.ended_for_orphans += other.ended_for_orphans;
         self.deletions += other.deletions;
+        for (what, count) in &other.played {
+            *self.played.entry(what.clone()).or_default() += count;
+        }
         for (cell, count) in &other.faults {
             *self.faults.entry(*cell).or_default() += count;
         }
@@ -422,6 +432,9 @@ impl fmt::Display for Coverage {
                 write!(f, "{:>9}", self.faults.get(&(kind, step)).copied().unwrap_or(0))?;
             }
             writeln!(f)?;
+        }
+        for (what, count) in &self.played {
+            writeln!(f, "{what:<24}{count:>9}")?;
         }
         Ok(())
     }

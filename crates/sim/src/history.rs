@@ -18,6 +18,7 @@ pub use crate::foretold::{Foretelling, Foretold, Speculation};
 use crate::kept::Kept;
 pub use crate::losses::Skipped;
 use crate::operator::{Acceptance, Told};
+use crate::playing::Playing;
 use crate::slots::Slots;
 
 /// Number of an event in the order of the run. Finer than virtual time.
@@ -455,6 +456,8 @@ pub struct History {
     pub load: Option<Load>,
     /// The second log, with little load.
     pub second: Option<Box<History>>,
+    /// What players did.
+    pub playing: Option<Playing>,
 }
 
 impl History {
@@ -525,6 +528,7 @@ impl History {
             calm_since: None,
             load: None,
             second: None,
+            playing: None,
         }
     }
 

@@ -21,6 +21,7 @@ pub mod network;
 pub mod operator;
 pub mod pipes;
 pub mod plan;
+pub mod playing;
 pub mod profiles;
 pub mod random;
 pub mod reader;

@@ -9,6 +9,7 @@ use seriatim_store::{JournalOptions, ShardOptions};
 
 use crate::capacity::Capacity;
 use crate::coverage::{FaultKind, Step};
+use crate::playing::PlayersPlan;
 use crate::random::Random;
 
 /// When a fault strikes.
@@ -239,6 +240,8 @@ pub struct Plan {
     pub done_without_calm: Option<Duration>,
     /// Capacity of the cluster.
     pub capacity: Option<Capacity>,
+    /// Players, if there are any.
+    pub players: Option<PlayersPlan>,
 }
 
 impl Plan {
@@ -289,6 +292,7 @@ impl Plan {
             fleeting: vec![],
             done_without_calm: None,
             capacity: None,
+            players: None,
         };
         // Drawn from separate generators, so that known seeds keep their plans.
         let mut apart = Random::new(seed ^ 0x0E4D);

@@ -3,6 +3,7 @@
 mod harder;
 mod lasting;
 mod overload;
+mod players;
 mod table;
 mod windows;
 

@@ -28,6 +28,7 @@ mod network_faults;
 mod node;
 mod observe;
 mod operator;
+mod players;
 mod promises;
 mod pulse;
 mod reached;
@@ -36,6 +37,7 @@ mod scene;
 mod second;
 mod standing_in;
 mod survivors;
+mod targets;
 mod truth;
 mod wires;
 
@@ -56,6 +58,7 @@ use fleeting::Fleet;
 use leaving::Leavers;
 use node::Node;
 use operator::OPERATOR;
+use players::{PLAYERS, Players};
 pub use scene::Scene;
 use scene::{Flight, Happening};
 
@@ -91,6 +94,7 @@ pub struct World {
     leavers: Leavers,
     /// Other logs, which are created and deleted.
     fleet: Fleet,
+    players: Players,
 }
 
 impl World {
@@ -98,6 +102,7 @@ impl World {
     #[must_use]
     pub fn new(plan: Plan, readable: bool) -> Self {
         Self {
+            players: Players::new(plan.players.clone(), plan.seed),
             cluster: Cluster::new(plan, readable),
             clients: Clients::default(),
             faults: Faults::default(),
@@ -121,6 +126,7 @@ impl World {
         }
         self.clients.begin(&mut self.cluster);
         self.clients.begin_second(&mut self.cluster);
+        self.players.begin(&mut self.cluster);
         self.begin_load();
         self.faults.schedule(&mut self.cluster);
         Fleet::schedule(&mut self.cluster);
@@ -154,7 +160,9 @@ impl World {
         let Scene { plan, began, .. } = &self.cluster.scene;
         let end = *began + plan.capacity.and_then(|capacity| capacity.load_for).unwrap_or(BUSY_FOR);
         while self.cluster.scene.now < end.max(self.faults.busy_until())
-            && !(self.clients.are_done() && self.faults.are_over(&self.cluster.scene))
+            && !(self.clients.are_done()
+                && self.faults.are_over(&self.cluster.scene)
+                && self.players.are_over(&self.cluster))
         {
             self.run_for(Duration::from_millis(20));
         }
@@ -280,6 +288,7 @@ impl World {
                 operator::looks(&mut self.operator, &mut self.cluster, &mut self.clients)
             }
             Happening::LogComes(number) => self.fleet.log_comes(&mut self.cluster, number),
+            Happening::Play(play) => self.players.step(&mut self.cluster, play),
             Happening::LogGoes(number) => self.fleet.log_goes(&mut self.cluster, number),
         }
         self.look_at_register();
@@ -301,13 +310,19 @@ impl World {
         match client {
             OPERATOR => operator::hears(&mut self.operator, &mut self.cluster, flight),
             FOUNDER => self.fleet.hears(&mut self.cluster.scene, &flight.frame),
+            client if client >= PLAYERS => {
+                self.players.receives(&mut self.cluster, client, flight.from, &flight.frame)
+            }
             client => self.clients.receives(&mut self.cluster, client, flight.from, &flight.frame),
         }
     }
 
     fn lost(&mut self, connection: Connection, at: Party, other: Party, incarnation: u64) {
         if let Some(client) = self.cluster.lost(connection, at, other, incarnation) {
-            self.clients.loses(&mut self.cluster, client, other);
+            match client >= PLAYERS {
+                true => self.players.loses(&mut self.cluster, client, other),
+                false => self.clients.loses(&mut self.cluster, client, other),
+            }
         }
     }
 
@@ -347,5 +362,6 @@ impl World {
         }
         self.look_at_register();
         self.clients.calm(&mut self.cluster);
+        self.players.calm(&mut self.cluster);
     }
 }

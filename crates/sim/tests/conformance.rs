@@ -2,7 +2,9 @@
 
 mod shares;
 
+use seriatim_delivery::player::Stage;
 use seriatim_model::Order;
+use seriatim_sim::coverage::Coverage;
 use seriatim_sim::profiles::{self, Profile};
 use seriatim_sim::run::run;
 
@@ -65,6 +67,22 @@ fn readers_are_told_which_shards_to_ask() {
     }
 }
 
+/// Small limits bring targets of players into every state, and players die in each.
+#[test]
+fn players_and_their_targets_reach_every_state() {
+    let order = Order::ALL[0];
+    let mut coverage = Coverage::default();
+    (0..60).for_each(|seed| coverage.add(&run(profiles::PLAYERS.plan(seed, order), false).coverage));
+    let stages =
+        [Stage::Normal, Stage::Recovering, Stage::Full, Stage::Attaching, Stage::Down, Stage::Stopped];
+    let expected =
+        stages.iter().flat_map(|stage| [format!("stage {stage}"), format!("killed while {stage}")]);
+    let others = ["fenced", "paused", "restored", "trimmed", "dead letter", "call Late", "call KilledAfter"];
+    for what in expected.chain(others.map(str::to_owned)) {
+        assert!(coverage.played.contains_key(&what), "{what} did not occur in {:?}", coverage.played);
+    }
+}
+
 /// A run depends on its seed alone.
 #[test]
 fn a_seed_run_twice_gives_the_same_run() {
@@ -74,6 +92,7 @@ fn a_seed_run_twice_gives_the_same_run() {
         (profiles::ANY, 159),
         (profiles::ANY, 2653),
         (profiles::WITHIN_CAPACITY, 1),
+        (profiles::PLAYERS, 7),
     ] {
         for order in profile.orders().take(1) {
             let hash = |seed| run(profile.plan(seed, order), false).hash;

@@ -311,7 +311,7 @@ pub struct PlayerConfig {
 }
 
 /// The player's machine. It decides; the runner subscribes, calls the targets and keeps the time.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Player {
     pub(super) config: PlayerConfig,
     pub(super) mapping: Mapping,

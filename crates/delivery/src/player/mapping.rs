@@ -132,7 +132,7 @@ impl Rule {
 pub type Rules = Vec<(Position, Arc<Rule>)>;
 
 /// The rules of all targets.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Mapping {
     /// For each target its id and its rules.
     targets: Vec<(String, Rules)>,

@@ -58,6 +58,13 @@ impl Bench {
         self.player.step(self.now, input, &mut self.effects);
     }
 
+    /// The first target attaches again, in this session and at this bound.
+    fn attaches(&mut self, term: u64, bound: u64) {
+        self.now = self.player.deadline().unwrap_or(self.now).max(self.now);
+        self.step(Input::Wake);
+        self.step(Input::Attached { target: FIRST, term: Term(term), outcome: Ok(Position(bound)) });
+    }
+
     /// The stream that was opened last.
     fn last_stream(&self) -> StreamNumber {
         let opened = self.effects.iter().filter_map(|effect| match effect {
@@ -120,4 +127,29 @@ fn an_entry_that_drops_another_targets_queue_reaches_that_target_once() {
     }
     let status = bench.player.status();
     assert!(status.memory <= limits.memory, "{status:?}");
+}
+
+/// The command of a skip whose batch failed was once forgotten, and waited without end.
+#[test]
+fn a_skip_whose_batch_fails_is_done_in_the_next_session() {
+    for is_applied in [false, true] {
+        let mut bench = Bench::attached(&[0], PlayerLimits::default());
+        let main = bench.last_stream();
+        bench.fetch(main, 0);
+        let rejected = ApplyError::Rejected { position: Position(0), reason: "no".into() };
+        bench.step(Input::NotApplied { target: FIRST, term: Term(0), error: rejected });
+        let command = Command::Skip { position: Position(0) };
+        bench.step(Input::Commanded { number: 7, target: Some(FIRST), command, again: false });
+        bench.attaches(1, 0);
+        let broken = ApplyError::Broken { reason: "it is down".into() };
+        bench.step(Input::NotApplied { target: FIRST, term: Term(1), error: broken });
+        bench.effects.clear();
+        bench.attaches(2, u64::from(is_applied));
+        if !is_applied {
+            assert_eq!(bench.sent()[&0], [(0, 1, vec![])]);
+            bench.step(Input::Applied { target: FIRST, term: Term(2), upto: Position(1) });
+        }
+        let is_done = |effect: &Effect| matches!(effect, Effect::Done { number: 7, outcome: Ok(()) });
+        assert!(bench.effects.iter().any(is_done), "{:?}", bench.effects);
+    }
 }

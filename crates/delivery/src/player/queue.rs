@@ -36,7 +36,7 @@ impl Item {
 /// Messages and gaps, in order of their positions.
 ///
 /// Invariant: positions increase ([`Target`](super::target::Target) asserts it).
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     items: VecDeque<Item>,
     bytes: usize,

@@ -121,6 +121,9 @@ impl Player {
         self.complete_attach(index, Ok(()), out);
         match skip {
             Some((at, upto, command)) if at == bound => return self.move_to(now, index, upto, command, out),
+            Some((_, upto, Some(number))) if bound >= upto => {
+                out.push(Effect::Done { number, outcome: Ok(()) });
+            }
             Some((at, _, Some(number))) => {
                 let outcome = Err(format!("the target's bound is {bound}, not {at}"));
                 out.push(Effect::Done { number, outcome });
@@ -429,6 +432,11 @@ impl Player {
         let target = &self.targets[index];
         if target.has_session() {
             out.push(Effect::Detach { target: TargetIndex(index), term: target.term });
+        }
+        if let State::Moving { upto, skips } = target.state {
+            // The next session moves the bound, if this one did not.
+            let at = target.applied;
+            self.targets[index].skip = Some((at, upto, skips));
         }
         self.close_recovery(index, out);
         let keeps = self.mutates(Mutation::QueueKept);

@@ -29,7 +29,7 @@ pub(super) enum Owner {
     Recovery(usize),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Open {
     owner: Owner,
     /// The next position.
@@ -51,7 +51,7 @@ impl Open {
 }
 
 /// All streams.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Streams {
     open: BTreeMap<StreamNumber, Open>,
     last: u64,

@@ -131,7 +131,7 @@ pub(super) enum Turn {
 }
 
 /// A batch without answer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Flight {
     batch: Arc<Batch>,
     bytes: usize,
@@ -142,7 +142,7 @@ struct Flight {
 ///
 /// Invariant: `applied <= sent`, and `sent` is not above any queued position. Queued messages are
 /// in `catchup` below the recovery's goal, and in `normal` at or above it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) config: TargetConfig,
     pub(super) state: State,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use seriatim_model::{Announced, Order, Properties};
 
-use super::{harder, lasting, overload, windows};
+use super::{harder, lasting, overload, players, windows};
 use crate::plan::Plan;
 
 /// A kind of plans.
@@ -184,4 +184,6 @@ profiles! {
     FLEETING_LOGS: "fleeting-logs", harder::fleeting_logs, 6;
     LIMITED: "limited", lasting::limited, 3;
     DEPARTURES: "departures", lasting::departures, 10;
+    PLAYERS: "players", players::players, 20;
+    PLAYERS_AND_FAULTS: "players-and-faults", players::players_and_faults, 10;
 }

@@ -75,6 +75,7 @@ impl World {
             return;
         }
         self.drain_limits();
+        self.play_to_the_end();
         let tail = self.cluster.truth().leader_ordered().unwrap_or_default();
         self.clients.end(&mut self.cluster);
         match self.read_everything() {

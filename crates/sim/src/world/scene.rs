@@ -11,6 +11,7 @@ use seriatim_protocol::control::LogEntry;
 
 use super::faults::Mend;
 use super::limits::BEGAN_MS;
+use super::players::Play;
 use crate::coverage::Coverage;
 use crate::history::History;
 use crate::network::{Connection, Party};
@@ -48,6 +49,7 @@ pub(super) enum Happening {
     OperatorLooks,
     LogComes(u64),
     LogGoes(u64),
+    Play(Play),
 }
 
 #[derive(Debug)]

@@ -17,6 +17,7 @@ mod cluster;
 mod macro_steps;
 mod packet;
 mod place;
+mod player;
 mod rules;
 mod sights;
 mod windows;
@@ -28,6 +29,7 @@ use std::time::{Duration, Instant};
 
 use cluster::Cluster;
 use macro_steps::MacroSteps;
+use player::Playing;
 use seriatim_protocol::Mutation;
 use stateright::{Checker, HasDiscoveries, Model};
 
@@ -129,6 +131,18 @@ const COMPARED_LONG: [(&str, Cluster); 4] = [
     ("two attempts that race", RACE),
 ];
 
+/// A player with one target. Two of five entries are for no target of the model.
+const ONE_TARGET: Playing =
+    Playing { entries: &[1, 0, 1, 0, 1], targets: 1, failures: 1, starts: 1, refused: None, mutation: None };
+const TWO_TARGETS: Playing = Playing { entries: &[1, 3, 2], targets: 2, ..ONE_TARGET };
+
+const PLAYERS: [(&str, Playing); 4] = [
+    ("a target and two failures", Playing { failures: 2, starts: 0, ..ONE_TARGET }),
+    ("a target, a failure and a second player", ONE_TARGET),
+    ("a target, a failure and a refused entry", Playing { refused: Some(2), starts: 0, ..ONE_TARGET }),
+    ("two targets and a failure", Playing { starts: 0, ..TWO_TARGETS }),
+];
+
 const LINE: usize = 400;
 
 /// A time limit longer than any model that ends.
@@ -177,6 +191,25 @@ where
 fn every_state_is_sound() {
     for (name, cluster) in SHORT {
         explore(name, cluster, ENOUGH);
+    }
+}
+
+#[test]
+fn every_state_of_players_is_sound() {
+    for (name, playing) in PLAYERS {
+        explore(name, playing, ENOUGH);
+    }
+}
+
+#[test]
+fn every_defect_of_players_is_refuted() {
+    for (mutation, property) in [
+        (Mutation::AfterUnchecked, player::IN_ORDER),
+        (Mutation::OldEpochServed, player::FENCED),
+        (Mutation::RecoveryEndsEarly, player::IN_ORDER),
+        (Mutation::NoTerm, player::IN_ORDER),
+    ] {
+        refute(mutation, property, Playing { mutation: Some(mutation), ..ONE_TARGET });
     }
 }
 
