@@ -14,7 +14,7 @@ use super::limits::BEGAN_MS;
 use crate::coverage::Coverage;
 use crate::history::History;
 use crate::network::{Connection, Party};
-use crate::plan::{Clocks, Departure, Fault, Plan, Reshape};
+use crate::plan::{Clocks, Departure, Fault, PinChange, Plan, Reshape};
 use crate::random::Random;
 use crate::trace::Trace;
 
@@ -43,6 +43,7 @@ pub(super) enum Happening {
     Mend(Mend),
     Reshape(Reshape),
     SetLimits(RetentionChange),
+    ChangePins(PinChange),
     Departs(Departure),
     DeparturesGoOn,
     OperatorLooks,
