@@ -17,6 +17,7 @@
 //! * [`moved`]: data directories that move, disappear or are unusable;
 //! * [`quiet`]: readers of idle logs;
 //! * [`small_records`]: readers of very small records;
+//! * [`pins`]: positions that limits keep;
 //! * [`retention`]: limits, and positions by time;
 //! * [`trims`]: the space that a trim frees;
 //! * [`load`]: overload, also beside a busy loop ([`surroundings`]);
@@ -51,6 +52,7 @@ mod losses;
 mod members;
 mod moved;
 mod output;
+mod pins;
 mod process;
 mod quiet;
 #[path = "../../../net/tests/suite/relay.rs"]
