@@ -163,6 +163,7 @@ impl<'a> Bench<'a> {
             history,
             unavailable: None,
             ended: control::EndedSessions::default(),
+            pins: vec![],
         };
         let controller = Address::Node(NodeId(1), Endpoint::Controller);
         let (ordered, carried) = (Position(0), Carried::default());

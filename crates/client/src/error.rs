@@ -42,6 +42,14 @@ pub enum ControlError {
         /// The fault and the remedy.
         reason: String,
     },
+    /// A pin's position is trimmed.
+    #[error("position {position} is trimmed; the first position that remains is {first}")]
+    Trimmed {
+        /// The requested position.
+        position: Position,
+        /// The first kept position.
+        first: Position,
+    },
     /// The deadline passed without an answer.
     #[error("timed out after {seconds} s: {waiting_for}")]
     DeadlineExceeded {
@@ -140,6 +148,24 @@ pub enum ReadError {
         /// The tail.
         tail: Position,
     },
+    /// A pin keeps records below the trim position.
+    #[error(
+        "the pin '{pin}' keeps '{log}' from position {at} on, so it is not trimmed to {position}: remove the pin with \
+         'seriatim log unpin {log} {pin}', or trim with --despite-pins"
+    )]
+    Pinned {
+        /// The log.
+        log: String,
+        /// The lowest pin.
+        pin: String,
+        /// Its position.
+        at: Position,
+        /// The requested position.
+        position: Position,
+    },
+    /// The register's entry of the log could not be read.
+    #[error(transparent)]
+    Register(ControlError),
     /// The shards could not serve the position.
     #[error(transparent)]
     Failed(#[from] seriatim_delivery::Failure),

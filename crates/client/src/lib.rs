@@ -68,6 +68,7 @@ mod error;
 mod log;
 mod nodes;
 mod operation;
+mod pins;
 mod progress;
 mod record;
 mod retention;
@@ -84,7 +85,7 @@ pub use record::Record;
 pub use retention::LogUse;
 pub use seriatim_delivery::{Awaited, Failure, Unanswered};
 pub use seriatim_model::{
-    Durability, Filter, LogConfig, Order, Position, Record as StoredRecord, RecordId, Retention,
+    Durability, Filter, LogConfig, Order, Pin, Position, Record as StoredRecord, RecordId, Retention,
     RetentionChange, SessionId, ShardId, record::Header, retention::LimitChange, storage::Stored,
     view::NodeId,
 };

@@ -385,8 +385,20 @@ impl Log {
     /// trimmed records until then.
     ///
     /// # Errors
-    /// If the position lies past the tail, or a replica does not confirm in time.
+    /// [`ReadError::Pinned`] if an intact pin lies below the position; the register's answer
+    /// decides, so a pin set afterwards does not stop the trim. Otherwise if the position lies past
+    /// the tail, or the register or a replica does not answer in time.
     pub async fn trim(&self, position: Position) -> Result<(), ReadError> {
+        self.check_pins(position).await?;
+        self.trim_despite_pins(position).await
+    }
+
+    /// As [`Log::trim`], but ignores pins, and needs no register. The pins stay, and keep the
+    /// records that remain.
+    ///
+    /// # Errors
+    /// If the position lies past the tail, or a replica does not confirm in time.
+    pub async fn trim_despite_pins(&self, position: Position) -> Result<(), ReadError> {
         let tail = self.check_tail().await?;
         if position > tail {
             return Err(ReadError::PastTail { position, tail });

@@ -52,6 +52,7 @@ pub(crate) fn entry(number: u64, shards: u32, stripe: u64) -> LogEntry {
         history: ViewHistory::default(),
         unavailable: None,
         ended: control::EndedSessions::default(),
+        pins: vec![],
     }
 }
 

@@ -21,7 +21,7 @@ use crate::progress::Turn;
 use crate::reasons::reason;
 use crate::repeats::{Kind, Repeats};
 use crate::role::Role;
-use crate::wording::{Because, Lasting, described, missing, nodes_of, role_in_short, state};
+use crate::wording::{Because, Lasting, broken_pin, described, missing, nodes_of, role_in_short, state};
 
 /// Window in which notices about logs are counted.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -74,6 +74,8 @@ struct Told {
     obstacle: Option<String>,
     /// Reported trim point.
     trim: Position,
+    /// Reported broken pins.
+    broken: BTreeSet<String>,
     /// Whether the stall of the log was reported.
     stands: bool,
     /// The view that a controller here replaces.
@@ -240,7 +242,8 @@ impl Notices {
         }
         let before = told.before.take();
         let mut away = std::mem::take(&mut told.away);
-        *told = Told { view: view.number, trim: told.trim, stands: told.stands, ..Told::default() };
+        let broken = std::mem::take(&mut told.broken);
+        *told = Told { view: view.number, trim: told.trim, broken, stands: told.stands, ..Told::default() };
         let why = match &before {
             Some(before) => reason(before, entry, view, |node| self.because(node)),
             None if view.start == Position::ZERO => "first view".to_owned(),
@@ -301,6 +304,20 @@ impl Notices {
         let notice = Notice { is_warning: false, log: Some(entry.name.clone()), text };
         if let Some(notice) = self.repeats.admit(now, Kind(format!("retained {}", entry.id)), TRIMS, notice) {
             self.about_logs(now, notice);
+        }
+    }
+
+    /// Reports pins that limits have broken since the last call.
+    fn pinned(&mut self, now: Time, entry: &LogEntry) {
+        let broken = entry.pins.iter().filter(|pin| pin.is_broken);
+        let names = broken.clone().map(|pin| pin.name.clone()).collect();
+        let known = std::mem::replace(&mut self.logs.entry(entry.id).or_default().broken, names);
+        for pin in broken.filter(|pin| !known.contains(&pin.name)) {
+            let log = Some(entry.name.clone());
+            let notice = Notice { is_warning: true, log, text: broken_pin(entry, pin) };
+            if let Some(notice) = self.repeats.admit(now, Kind(format!("pin {}", entry.id)), VIEWS, notice) {
+                self.about_logs(now, notice);
+            }
         }
     }
 
@@ -493,7 +510,9 @@ impl Host {
 
     fn notice_retained(&mut self, now: Time, key: RoleKey) {
         let Some(Role::Controller(controller)) = self.roles.get(&key) else { return };
-        if let (Some(entry), Some(trimmed)) = (controller.entry(), controller.last_retained()) {
+        let Some(entry) = controller.entry() else { return };
+        self.notices.pinned(now, entry);
+        if let Some(trimmed) = controller.last_retained() {
             self.notices.retained(now, entry, trimmed);
         }
     }
@@ -530,6 +549,8 @@ impl Host {
 
 #[cfg(test)]
 mod tests {
+    use seriatim_model::Pin;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -549,6 +570,7 @@ mod tests {
             history: Default::default(),
             unavailable: None,
             ended: control::EndedSessions::default(),
+            pins: vec![],
         }
     }
 
@@ -569,6 +591,25 @@ mod tests {
         }
         let told = "trimmed to position 7 by the limit of 100000 bytes: frees 4321 bytes";
         assert_eq!(texts(&mut notices, Time(2) + SECOND), [told]);
+    }
+
+    #[test]
+    fn a_broken_pin_is_reported_once() {
+        let mut notices = Notices::default();
+        let pin =
+            |is_broken| Pin { name: "billing".into(), position: Position(7), most_bytes: 100_000, is_broken };
+        let with = |pins| LogEntry { pins, ..about(1) };
+        for broken in [false, true, true] {
+            notices.pinned(Time(1), &with(vec![pin(broken)]));
+        }
+        let told = "the pin 'billing' is broken: the records from position 7 on took more than 100000 bytes; the limits of \
+                    the log trim them; set the pin again, or remove it with 'seriatim log unpin log-1 billing'";
+        assert_eq!(texts(&mut notices, Time(2) + SECOND), [told]);
+        // Set again, and broken again.
+        for pins in [vec![pin(false)], vec![pin(true)]] {
+            notices.pinned(Time(3) + SECOND, &with(pins));
+        }
+        assert_eq!(texts(&mut notices, Time(5) + 2 * SECOND), [told]);
     }
 
     #[test]

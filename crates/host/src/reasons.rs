@@ -129,6 +129,7 @@ mod tests {
             history: Default::default(),
             unavailable: None,
             ended: EndedSessions::default(),
+            pins: vec![],
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-use seriatim_model::{Endpoint, Member, NodeId, View};
+use seriatim_model::{Endpoint, Member, NodeId, Pin, View};
 use seriatim_protocol::control::{Ailment, LogEntry};
 
 use crate::detector::Cause;
@@ -109,6 +109,15 @@ pub fn role_in_words(endpoint: Endpoint) -> String {
         Endpoint::Client(_) => "a client".into(),
         Endpoint::Node => "the node".into(),
     }
+}
+
+/// Reports a pin that retention limits have broken.
+pub(crate) fn broken_pin(entry: &LogEntry, pin: &Pin) -> String {
+    format!(
+        "the pin '{}' is broken: the records from position {} on took more than {} bytes; the limits of the log trim \
+         them; set the pin again, or remove it with 'seriatim log unpin {} {}'",
+        pin.name, pin.position, pin.most_bytes, entry.name, pin.name
+    )
 }
 
 #[cfg(test)]

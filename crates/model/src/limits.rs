@@ -178,6 +178,12 @@ pub const RETAIN_AGE_MS: std::ops::RangeInclusive<u64> = 1000..=36_500 * 86_400_
 /// Permitted byte limits: 64 KiB to 256 PiB.
 pub const RETAIN_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=256 << 50;
 
+/// Most pins of a log.
+pub const MAX_PINS: usize = 64;
+
+/// Default of [`Pin::most_bytes`](crate::Pin): 10 GiB.
+pub const PIN_BYTES: u64 = 10 << 30;
+
 /// Permitted record limits.
 pub const RETAIN_RECORDS: std::ops::RangeInclusive<u64> = 1..=MAX_NUMBER;
 

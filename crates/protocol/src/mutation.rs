@@ -238,6 +238,8 @@ pub enum Mutation {
     RetainedTooLittle,
     /// A byte limit keeps only three quarters of its bytes.
     RetainedThreeQuarters,
+    /// Limits trim above a pin.
+    PinIgnored,
     /// A subscription delivers a record before it knows the earlier positions.
     HandedOverEarly,
     /// A replica reports one position too many as empty.

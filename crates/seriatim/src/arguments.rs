@@ -98,6 +98,9 @@ pub(crate) enum Command {
         /// First position to keep.
         #[arg(value_parser = numbers::position)]
         position: u64,
+        /// Trim even above a pin.
+        #[arg(long)]
+        despite_pins: bool,
     },
     /// Show the health of nodes and logs; exits with 1 if anything is wrong.
     Status(StatusArguments),
@@ -257,6 +260,27 @@ pub(crate) enum LogCommand {
         name: String,
         #[command(flatten)]
         retention: RetentionArguments,
+    },
+    /// Keep a log's records from a position on, beyond its retention limits; an existing pin moves
+    /// up.
+    Pin {
+        /// Name of the log.
+        name: String,
+        /// Name of the pin.
+        pin: String,
+        /// First position to keep.
+        #[arg(value_parser = numbers::position)]
+        position: u64,
+        /// Break the pin when its records take more bytes than this [default: 10GiB, or as before].
+        #[arg(long, value_name = "BYTES", value_parser = retention::byte_count)]
+        most_bytes: Option<u64>,
+    },
+    /// Remove a pin from a log.
+    Unpin {
+        /// Name of the log.
+        name: String,
+        /// Name of the pin, as `seriatim log show` prints it.
+        pin: String,
     },
     /// Show the settings of a log, its members, and its disk use.
     Show {

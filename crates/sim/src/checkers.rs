@@ -57,6 +57,7 @@ mod view_change_cost;
 use std::fmt;
 
 use crate::history::History;
+pub(crate) use retention::APPLIED_LATE;
 
 /// `Err` says where the property is violated.
 pub type Finding = Result<(), String>;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use seriatim_model::storage::{Owned, Stored};
 use seriatim_model::{
-    Durability, Incarnation, LogConfig, Member, NodeId, Placement, Position, RecordId, Retention, SessionId,
-    ShardId, Span, Time, View, ViewNumber,
+    Durability, Incarnation, LogConfig, Member, NodeId, Pin, Placement, Position, RecordId, Retention,
+    SessionId, ShardId, Span, Time, View, ViewNumber,
 };
 use seriatim_protocol::control::placed_from;
 
@@ -360,6 +360,8 @@ pub struct History {
     pub tails: Vec<TailCheck>,
     /// The log's limits, with the start of each.
     pub limits: Vec<(Time, Retention)>,
+    /// The log's pins, with the start of each list.
+    pub pins: Vec<(Time, Vec<Pin>)>,
     /// Bounds of the final positions over time, with limits.
     pub final_at: Vec<(Time, Position)>,
     /// Trims by limits.
@@ -480,6 +482,7 @@ impl History {
             holes: vec![],
             tails: vec![],
             limits: vec![],
+            pins: vec![],
             final_at: vec![],
             retained: vec![],
             sought: vec![],

@@ -87,7 +87,7 @@ const PASSED_WHILE_REPEATED: Profile = Profile {
 };
 
 /// All defects.
-pub const MUTATIONS: [Detection; 162] = [
+pub const MUTATIONS: [Detection; 163] = [
     detection(Mutation::StableEarly, "no_unstable_reads", 3, profiles::QUIET),
     detection(Mutation::FilterForgotten, "at_most_once", 5, profiles::CHURN),
     detection(Mutation::FilterUnion, "durability", 20, profiles::HALF_SEEN),
@@ -209,6 +209,7 @@ pub const MUTATIONS: [Detection; 162] = [
     detection(Mutation::RetainedUnstable, "retention", 10, profiles::LIMITED),
     detection(Mutation::RetainedTooLittle, "retention", 10, profiles::LIMITED),
     detection(Mutation::RetainedThreeQuarters, "retention", 20, profiles::LIMITED),
+    detection(Mutation::PinIgnored, "retention", 10, profiles::LIMITED),
     detection(Mutation::NeverRetained, "limits_kept", 5, profiles::LIMITED),
     detection(Mutation::MarksForgotten, "limits_kept", 10, profiles::LIMITED),
     detection(Mutation::MarkedEarlier, "position_at", 10, profiles::LIMITED),

@@ -156,6 +156,25 @@ pub struct Workload {
     pub reset_every: Option<Duration>,
 }
 
+/// A change of a log's pins.
+#[derive(Clone, Copy, Debug)]
+pub enum PinChange {
+    /// Sets or raises a pin.
+    Set {
+        /// Number of the pin.
+        name: u64,
+        /// Positions below the stable bound.
+        back: u64,
+        /// As in the message.
+        most_bytes: Option<u64>,
+    },
+    /// Removes a pin.
+    Remove {
+        /// Number of the pin.
+        name: u64,
+    },
+}
+
 /// The nodes' wall clocks.
 #[derive(Clone, Debug, Default)]
 pub struct Clocks {
@@ -232,6 +251,8 @@ pub struct Plan {
     pub clocks: Option<Clocks>,
     /// Changes of limits, with their time.
     pub limit_changes: Vec<(Duration, RetentionChange)>,
+    /// Changes of pins, with their time.
+    pub pin_changes: Vec<(Duration, PinChange)>,
     /// Pause between appends to a second log, if there is one.
     pub second_log_every: Option<Duration>,
     /// Creation and deletion times of other logs.
@@ -286,6 +307,7 @@ impl Plan {
             reshapes: reshapes(seed),
             clocks: None,
             limit_changes: vec![],
+            pin_changes: vec![],
             departures: vec![],
             disk_goes_back: false,
             second_log_every: None,

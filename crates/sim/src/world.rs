@@ -28,6 +28,7 @@ mod network_faults;
 mod node;
 mod observe;
 mod operator;
+mod pins;
 mod players;
 mod promises;
 mod pulse;
@@ -146,6 +147,9 @@ impl World {
         }
         for (after, change) in scene.plan.limit_changes.clone() {
             scene.schedule(began + after, Happening::SetLimits(change));
+        }
+        for (after, change) in scene.plan.pin_changes.clone() {
+            scene.schedule(began + after, Happening::ChangePins(change));
         }
         for (after, departure) in scene.plan.departures.clone() {
             scene.schedule(began + after, Happening::Departs(departure));
@@ -282,6 +286,7 @@ impl World {
             Happening::Mend(mend) => Faults::mend(&mut self.cluster, mend),
             Happening::Reshape(reshape) => self.reshape(reshape),
             Happening::SetLimits(change) => self.set_limits(change),
+            Happening::ChangePins(change) => self.change_pins(change),
             Happening::Departs(departure) => self.leavers.departs(&mut self.cluster, departure),
             Happening::DeparturesGoOn => self.leavers.go_on(&mut self.cluster),
             Happening::OperatorLooks => {

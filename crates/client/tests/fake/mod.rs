@@ -128,6 +128,7 @@ fn log_entry(nodes: Vec<u32>) -> LogEntry {
         history: ViewHistory::default(),
         unavailable: None,
         ended: control::EndedSessions::default(),
+        pins: vec![],
     }
 }
 

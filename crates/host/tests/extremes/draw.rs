@@ -7,7 +7,7 @@ use seriatim_model::retention::{Extent, LimitChange, StoreUse};
 use seriatim_model::storage::{MissingRange, Ordered, Owned, Run, Stored};
 use seriatim_model::{
     Announced, BoundIds, Durability, Endpoint, Filter, Gap, IdRun, Incarnation, LogConfig, LogId, Member,
-    NodeId, Order, Placement, PlacementStep, Position, Record, RecordId, Retention, RetentionChange,
+    NodeId, Order, Pin, Placement, PlacementStep, Position, Record, RecordId, Retention, RetentionChange,
     RetiredShard, SessionId, ShardId, ShardMembers, Span, TimeIndex, TimeMark, View, ViewHistory, ViewNumber,
 };
 use seriatim_protocol::control::{
@@ -384,8 +384,9 @@ drawn! {
     Retain { request, view, trim, times, whole, segment_bytes }
     LogEntry {
         id, name, config, sequencers, shards, leaving, version, claimed, claimant, view, history, unavailable,
-        ended
+        ended, pins
     }
+    Pin { name, position, most_bytes, is_broken }
     EndedSession { session, end, below, successor }
     EndedSessions { floor, sessions }
     NodeAddress { node, address }

@@ -85,6 +85,8 @@ kinds! {
         AddShard { request, log, shard }
         RemoveShard { request, log, shard }
         SetRetention { request, log, change }
+        Pin { request, log, name, position, most_bytes }
+        Unpin { request, log, name }
         EndSession { log, view, ended, since }
         Seal { claim, old, config }
         Sealed { claim, incarnation, state }

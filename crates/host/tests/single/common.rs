@@ -87,6 +87,7 @@ pub(crate) fn claimed(id: LogId, config: LogConfig, claim: u64) -> LogEntry {
         history: ViewHistory::default(),
         unavailable: None,
         ended: control::EndedSessions::default(),
+        pins: vec![],
     }
 }
 

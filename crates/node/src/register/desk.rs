@@ -5,13 +5,13 @@
 //! sent. Only askers that wait for a new view receive cached answers, and later changes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use seriatim_etcd::{RequestError, Update};
 use seriatim_host::{Event, RegisterQuestion};
 use seriatim_model::{Address, Endpoint, LogId, NodeId};
-use seriatim_protocol::control::message::NEWS;
+use seriatim_protocol::control::message::{NEWS, Refusal};
 use seriatim_protocol::control::{LogEntry, Message, catalog};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -22,7 +22,6 @@ use super::etcd_worker::{Outage, note};
 use super::news::{Answer, News};
 use crate::alarm::until;
 
-const UNPOISONED: &str = "no thread panics while it holds the lock";
 /// Most requests of each kind in flight at etcd.
 const UNDER_WAY: usize = 4;
 /// Most queued questions of each kind. Further ones are dropped; askers retransmit.
@@ -418,11 +417,24 @@ fn unanswered((asker, log): Asker, error: &EtcdError) -> Option<Event> {
     told.then_some(Event::RegisterAnswered { to: asker, log, message })
 }
 
-/// Notifies the node that applies the log's retention limits. It reads them again before it applies
-/// them.
-fn tell_limits(changed: LogEntry) -> Option<Event> {
-    let to = Address::Node(catalog::retained_by(&changed)?, Endpoint::Controller);
-    let entry = catalog::successor(changed);
+/// Changes what a log keeps: its limits or pins. Returns the answer; `changed` is the new entry, if
+/// anything changed.
+async fn keep(
+    entries: &Entries,
+    (request, log): (u64, LogId),
+    change: impl Fn(&LogEntry) -> Result<Option<LogEntry>, Refusal>,
+    changed: &mut Option<LogEntry>,
+) -> Result<Message, EtcdError> {
+    let outcome = entries.reshape(log, |entry, _| change(entry)).await?;
+    let answer = outcome.as_ref().map(|_| log).map_err(Refusal::clone);
+    *changed = outcome.ok().flatten();
+    Ok(catalog::answer(request, answer))
+}
+
+/// Notifies the node that applies the log's retention limits and pins. It reads them again before
+/// it applies them.
+fn tell_limits(entry: LogEntry) -> Option<Event> {
+    let to = Address::Node(catalog::retained_by(&entry)?, Endpoint::Controller);
     Some(Event::RegisterAnswered { to, log: entry.id, message: Message::Registered { entry } })
 }
 
@@ -445,24 +457,25 @@ async fn change(entries: &Entries, me: NodeId, question: RegisterQuestion) -> Re
             let change = |entry: &LogEntry, nodes: &[NodeId]| catalog::with_shard(entry, shard, nodes);
             let outcome = entries.reshape(log, change).await?;
             waits_for_view = outcome.is_ok().then_some(log);
-            catalog::answer(request, outcome.map(|()| log))
+            catalog::answer(request, outcome.map(|_| log))
         }
         Message::RemoveShard { request, log, shard } => {
             let change = |entry: &LogEntry, _: &[NodeId]| catalog::without_shard(entry, shard);
             let outcome = entries.reshape(log, change).await?;
             waits_for_view = outcome.is_ok().then_some(log);
-            catalog::answer(request, outcome.map(|()| log))
+            catalog::answer(request, outcome.map(|_| log))
         }
         Message::SetRetention { request, log, change } => {
-            let changed = Mutex::new(None);
-            let change = |entry: &LogEntry, _: &[NodeId]| {
-                let outcome = catalog::with_retention(entry, change);
-                changed.lock().expect(UNPOISONED).clone_from(outcome.as_ref().unwrap_or(&None));
-                outcome
-            };
-            let outcome = entries.reshape(log, change).await?;
-            tells_limits = changed.into_inner().expect(UNPOISONED).filter(|_| outcome.is_ok());
-            catalog::answer(request, outcome.map(|()| log))
+            let change = |entry: &LogEntry| catalog::with_retention(entry, change);
+            keep(entries, (request, log), change, &mut tells_limits).await?
+        }
+        Message::Pin { request, log, name, position, most_bytes } => {
+            let change = |entry: &LogEntry| catalog::with_pin(entry, &name, position, most_bytes);
+            keep(entries, (request, log), change, &mut tells_limits).await?
+        }
+        Message::Unpin { request, log, name } => {
+            let change = |entry: &LogEntry| Ok(catalog::without_pin(entry, &name));
+            keep(entries, (request, log), change, &mut tells_limits).await?
         }
         Message::Part { request, node, change } => {
             catalog::answer(request, entries.part(node, change).await?.map(|()| LogId(0)))

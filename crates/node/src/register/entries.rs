@@ -170,12 +170,13 @@ impl Entries {
         Ok(outcome.succeeded.then_some(Ok(log)))
     }
 
-    /// Replaces a log's entry with the result of `change`; `None` changes nothing.
+    /// Replaces a log's entry with the result of `change`; `None` changes nothing. Returns the new
+    /// entry.
     pub(super) async fn reshape(
         &self,
         log: LogId,
         change: impl Fn(&LogEntry, &[NodeId]) -> Result<Option<LogEntry>, Refusal>,
-    ) -> Result<Result<(), Refusal>, EtcdError> {
+    ) -> Result<Result<Option<LogEntry>, Refusal>, EtcdError> {
         for _ in 0..ATTEMPTS {
             if let Some(outcome) = self.try_to_reshape(log, &change).await? {
                 return Ok(outcome);
@@ -188,7 +189,7 @@ impl Entries {
         &self,
         log: LogId,
         change: impl Fn(&LogEntry, &[NodeId]) -> Result<Option<LogEntry>, Refusal>,
-    ) -> Attempt<Result<(), Refusal>> {
+    ) -> Attempt<Result<Option<LogEntry>, Refusal>> {
         let key = self.keys.log(log);
         let read = Transaction::new().get(&Range::key(&key)).get(&self.keys.nodes());
         let mut outcome = self.client.commit(read.get(&self.keys.partings())).await?;
@@ -196,15 +197,13 @@ impl Entries {
         let Some(entry) = first::<LogEntry>(&found)? else { return Ok(Some(Err(catalog::gone(log)))) };
         let nodes = self.staying(&outcome.take(1), &outcome.take(2))?;
         let changed = match change(&entry, &nodes) {
-            Ok(Some(changed)) => changed,
-            Ok(None) => return Ok(Some(Ok(()))),
+            Ok(Some(changed)) => catalog::successor(changed),
+            Ok(None) => return Ok(Some(Ok(None))),
             Err(refusal) => return Ok(Some(Err(refusal))),
         };
-        let put = Transaction::new()
-            .if_modified_at(&key, modified_at(&found))
-            .put(&key, encode(&catalog::successor(changed)));
+        let put = Transaction::new().if_modified_at(&key, modified_at(&found)).put(&key, encode(&changed));
         let outcome = self.client.commit(put).await?;
-        Ok(outcome.succeeded.then_some(Ok(())))
+        Ok(outcome.succeeded.then_some(Ok(Some(changed))))
     }
 
     /// Adds an ended session, and returns the log's entry.

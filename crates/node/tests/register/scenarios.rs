@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use seriatim_model::retention::LimitChange;
 use seriatim_model::{
-    Incarnation, LogConfig, LogId, Member, NodeId, Placement, Position, Retention, RetentionChange, ShardId,
-    View, ViewNumber,
+    Incarnation, LogConfig, LogId, Member, NodeId, Pin, Placement, Position, Retention, RetentionChange,
+    ShardId, View, ViewNumber, limits,
 };
 use seriatim_protocol::control::message::NEWS;
 use seriatim_protocol::control::{
@@ -32,6 +32,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("of two that race, one wins", raced),
     ("of two that create the same, one does", created_twice),
     ("a log's limits change, and whoever applies them is told", limited),
+    ("a log's pins change, and the node that applies its limits is notified", pinned),
     ("a deleted log is forgotten by each node", deleted),
     ("an id is never given again", never_again),
     ("who joins is known to all", joined),
@@ -121,6 +122,42 @@ fn limited(talk: &mut Talk) {
         ..entry
     };
     talk.hears(controller(leader), |message| *message == Message::Registered { entry: expected.clone() });
+    assert_eq!(talk.answer(NODES[1], Message::Peek { log }), Message::Current { entry: expected });
+}
+
+fn pinned(talk: &mut Talk) {
+    let log = talk.create(NODES[0], "orders");
+    let entry = with_view(talk.get(NODES[0], log).expect("it was created"), 1);
+    talk.answer(NODES[1], Message::CompareAndSet { entry });
+    let entry = talk.get(NODES[0], log).expect("it is there");
+    let leader = entry.view.as_ref().expect("it has a view").leader;
+    let set = |position| Message::Pin {
+        request: 5,
+        log,
+        name: "billing".into(),
+        position: Position(position),
+        most_bytes: None,
+    };
+    for position in [7, 9, 9] {
+        assert_eq!(talk.answer(NODES[2], set(position)), Message::Done { request: 5, log });
+    }
+    let answer = talk.answer_once(NODES[2], set(8));
+    assert!(matches!(&answer, Message::Refused { request: 5, .. }), "{answer:?}");
+    let pin = Pin {
+        name: "billing".into(),
+        position: Position(9),
+        most_bytes: limits::PIN_BYTES,
+        is_broken: false,
+    };
+    let expected = LogEntry { version: entry.version + 2, pins: vec![pin], ..entry.clone() };
+    talk.hears(controller(leader), |message| *message == Message::Registered { entry: expected.clone() });
+    talk.restart();
+    assert_eq!(talk.answer(NODES[1], Message::Peek { log }), Message::Current { entry: expected });
+    let remove = Message::Unpin { request: 6, log, name: "billing".into() };
+    for _ in 0..2 {
+        assert_eq!(talk.answer(NODES[2], remove.clone()), Message::Done { request: 6, log });
+    }
+    let expected = LogEntry { version: entry.version + 3, ..entry };
     assert_eq!(talk.answer(NODES[1], Message::Peek { log }), Message::Current { entry: expected });
 }
 

@@ -144,6 +144,12 @@ impl Attempt {
         }
     }
 
+    /// Continues from a newer version of the entry if only its pins differ. Otherwise a reader that
+    /// raises its pin often could stop a long view change from ever being registered.
+    pub(super) fn takes_pins_of(&mut self, newer: &LogEntry) -> bool {
+        self.evidence.takes_pins_of(newer)
+    }
+
     pub(super) fn entry(&self) -> &LogEntry {
         self.evidence.entry()
     }

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use seriatim_model::config::check_log_name;
+use seriatim_model::config::{check_log_name, is_log_name};
 use seriatim_model::{
-    EndedSession, EndedSessions, LogConfig, LogEntry, LogId, NodeId, Position, RetentionChange, RetiredShard,
-    ShardId, ViewHistory, ViewNumber, limits,
+    EndedSession, EndedSessions, LogConfig, LogEntry, LogId, NodeId, Pin, Position, RetentionChange,
+    RetiredShard, ShardId, ViewHistory, ViewNumber, limits,
 };
 
 use super::message::{Message, Refusal};
@@ -73,6 +73,7 @@ pub fn place(id: LogId, name: String, config: LogConfig, nodes: &[NodeId]) -> Re
         history: ViewHistory::default(),
         unavailable: None,
         ended: EndedSessions::default(),
+        pins: vec![],
         config,
     })
 }
@@ -146,6 +147,80 @@ pub fn with_retention(entry: &LogEntry, change: RetentionChange) -> Result<Optio
     }
     let config = LogConfig { retention, ..entry.config.clone() };
     Ok(Some(LogEntry { config, ..entry.clone() }))
+}
+
+/// The entry with a new pin, or with a pin that moved up or has another `most_bytes`; `None` if
+/// nothing changes. A broken pin is set like a new one.
+///
+/// # Errors
+/// If the name or the bytes are invalid, the log has [`limits::MAX_PINS`] other pins, or the pin is
+/// intact and lies higher: a reader that raised it needs nothing below, and the log may be trimmed
+/// there.
+pub fn with_pin(
+    entry: &LogEntry,
+    name: &str,
+    position: Position,
+    most_bytes: Option<u64>,
+) -> Result<Option<LogEntry>, Refusal> {
+    let impossible = |reason| Err(Refusal::Impossible { reason });
+    check_pin(name, most_bytes)?;
+    let log = &entry.name;
+    let place = entry.pins.binary_search_by(|pin| pin.name.as_str().cmp(name));
+    if place.is_err() && entry.pins.len() >= limits::MAX_PINS {
+        return impossible(format!(
+            "'{log}' has {} pins, the most that a log can have: remove one of them first",
+            limits::MAX_PINS
+        ));
+    }
+    let known = place.ok().map(|at| &entry.pins[at]);
+    if let Some(higher) = known.filter(|pin| !pin.is_broken && pin.position > position) {
+        return impossible(format!(
+            "the pin '{name}' of '{log}' is at {}, and a pin moves only up: remove it before you set it at {position}",
+            higher.position
+        ));
+    }
+    let most_bytes = most_bytes.or(known.map(|pin| pin.most_bytes)).unwrap_or(limits::PIN_BYTES);
+    let pin = Pin { name: name.to_owned(), position, most_bytes, is_broken: false };
+    if known == Some(&pin) {
+        return Ok(None);
+    }
+    let mut entry = entry.clone();
+    match place {
+        Ok(at) => entry.pins[at] = pin,
+        Err(at) => entry.pins.insert(at, pin),
+    }
+    Ok(Some(entry))
+}
+
+/// Checks the arguments of a pin.
+///
+/// # Errors
+/// The wrong argument and its range.
+pub fn check_pin(name: &str, most_bytes: Option<u64>) -> Result<(), Refusal> {
+    if !is_log_name(name) {
+        let shown: String = name.chars().take(limits::MAX_NAME_BYTES).collect();
+        let reason = format!(
+            "'{shown}' cannot name a pin: use up to {} letters, digits, '-', '_' and '.', not starting with '-' or '.'",
+            limits::MAX_NAME_BYTES
+        );
+        return Err(Refusal::Impossible { reason });
+    }
+    let (least, most) = (limits::RETAIN_BYTES.start() >> 10, limits::RETAIN_BYTES.end() >> 50);
+    if let Some(bytes) = most_bytes.filter(|bytes| !limits::RETAIN_BYTES.contains(bytes)) {
+        let reason = format!("a pin keeps {least} KiB to {most} PiB, not {bytes} bytes");
+        return Err(Refusal::Impossible { reason });
+    }
+    Ok(())
+}
+
+/// The entry without the pin; `None` if the log has no such pin.
+#[must_use]
+pub fn without_pin(entry: &LogEntry, name: &str) -> Option<LogEntry> {
+    entry.pins.iter().any(|pin| pin.name == name).then(|| {
+        let mut entry = entry.clone();
+        entry.pins.retain(|pin| pin.name != name);
+        entry
+    })
 }
 
 /// The node that applies a log's limits.
@@ -366,6 +441,51 @@ mod tests {
         for shard in [ShardId(1), ShardId(2)] {
             assert!(matches!(without_shard(&less, shard), Err(Refusal::Impossible { .. })));
         }
+    }
+
+    #[test]
+    fn a_pin_moves_up_and_a_broken_one_anywhere() {
+        let plain = place(LogId(1), "a".into(), LogConfig::default(), &nodes(3)).unwrap();
+        let set =
+            |entry: &LogEntry, name: &str, position, bytes| with_pin(entry, name, Position(position), bytes);
+        let entry = set(&plain, "q", 10, None).unwrap().unwrap();
+        let entry = set(&entry, "p", 5, Some(1 << 20)).unwrap().unwrap();
+        let pin = |name: &str, position, most_bytes| Pin {
+            name: name.into(),
+            position: Position(position),
+            most_bytes,
+            is_broken: false,
+        };
+        assert_eq!(entry.pins, [pin("p", 5, 1 << 20), pin("q", 10, limits::PIN_BYTES)]);
+        assert_eq!(set(&entry, "p", 5, None), Ok(None), "it comes again");
+        let mut raised = set(&entry, "p", 8, None).unwrap().unwrap();
+        assert_eq!(raised.pins[0], pin("p", 8, 1 << 20), "its limit stays");
+        let refused = set(&raised, "p", 7, None).unwrap_err().to_string();
+        assert!(refused.contains("is at 8, and a pin moves only up"), "{refused}");
+        raised.pins[0].is_broken = true;
+        assert_eq!(set(&raised, "p", 7, None).unwrap().unwrap().pins[0], pin("p", 7, 1 << 20));
+        assert_eq!(without_pin(&raised, "p").unwrap().pins, [pin("q", 10, limits::PIN_BYTES)]);
+        assert_eq!(without_pin(&raised, "r"), None);
+    }
+
+    #[test]
+    fn pins_that_no_log_can_have_are_refused_in_words() {
+        let mut entry = place(LogId(1), "a".into(), LogConfig::default(), &nodes(3)).unwrap();
+        for (name, bytes, words) in [
+            ("", None, "'' cannot name a pin"),
+            ("a/b", None, "'a/b' cannot name a pin"),
+            ("p", Some(10), "a pin keeps 64 KiB to 256 PiB, not 10 bytes"),
+            ("p", Some(u64::MAX), "a pin keeps 64 KiB to 256 PiB"),
+        ] {
+            let refused = with_pin(&entry, name, Position(1), bytes).unwrap_err().to_string();
+            assert!(refused.contains(words), "{refused}");
+        }
+        for number in 0..limits::MAX_PINS {
+            entry = with_pin(&entry, &format!("p{number}"), Position(1), None).unwrap().unwrap();
+        }
+        let refused = with_pin(&entry, "q", Position(1), None).unwrap_err().to_string();
+        assert!(refused.contains("'a' has 64 pins"), "{refused}");
+        assert!(with_pin(&entry, "p0", Position(2), None).unwrap().is_some(), "others still move");
     }
 
     #[test]

@@ -414,7 +414,7 @@ impl Controller {
     fn register_answered(&mut self, now: Time, entry: LogEntry, out: &mut Vec<RoleEffect>) {
         let known = self.current.as_ref().map(|known| known.view_number());
         self.learn(now, &entry);
-        match &self.phase {
+        match &mut self.phase {
             Phase::Idle | Phase::Resting => {}
             Phase::Reading => {
                 self.decide(now, entry, out);
@@ -441,6 +441,8 @@ impl Controller {
                     self.stand_back(now, &entry, out);
                 } else if entry.view_number() == attempt.claim() {
                     self.registered(now, &entry, out);
+                } else if attempt.step == Step::Register && attempt.takes_pins_of(&entry) {
+                    self.ask(now, out);
                 } else if attempt.step == Step::Register && entry.version > attempt.entry().version {
                     self.rest(now, self.pace.backoff());
                 }

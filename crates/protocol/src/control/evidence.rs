@@ -42,6 +42,15 @@ impl Evidence {
         }
     }
 
+    /// See [`Attempt::takes_pins_of`](super::attempt::Attempt::takes_pins_of).
+    pub(super) fn takes_pins_of(&mut self, newer: &LogEntry) -> bool {
+        let is_alike = newer.version > self.entry.version && self.entry.is_alike_but_for_pins(newer);
+        if is_alike {
+            self.entry.clone_from(newer);
+        }
+        is_alike
+    }
+
     pub(crate) fn entry(&self) -> &LogEntry {
         &self.entry
     }
@@ -201,5 +210,28 @@ impl Evidence {
 
     pub(crate) fn unreadable(&self, shard: ShardId) -> usize {
         self.unreadable.get(&shard).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_model::{NodeId, Pin};
+
+    use super::*;
+    use crate::control::{catalog, testing};
+
+    #[test]
+    fn only_pins_may_change_during_an_attempt() {
+        let entry = testing::entry(Some(testing::view()));
+        let mut evidence = Evidence::new(entry.clone(), BTreeMap::new(), Options::default());
+        assert!(!evidence.takes_pins_of(&entry), "it is no newer version");
+        let pin = Pin { name: "p".into(), position: Position(3), most_bytes: 1 << 20, is_broken: false };
+        let pinned = catalog::successor(LogEntry { pins: vec![pin], ..entry });
+        assert!(evidence.takes_pins_of(&pinned));
+        assert_eq!(evidence.entry(), &pinned);
+        let moved =
+            catalog::successor(LogEntry { sequencers: vec![NodeId(1)], pins: vec![], ..pinned.clone() });
+        assert!(!evidence.takes_pins_of(&moved));
+        assert_eq!(evidence.entry(), &pinned);
     }
 }

@@ -157,6 +157,17 @@ pub enum Message {
     RemoveShard { request: u64, log: LogId, shard: ShardId },
     /// Client to register: changes the log's limits. Idempotent.
     SetRetention { request: u64, log: LogId, change: RetentionChange },
+    /// Client to register: sets a pin, or moves it up. Idempotent.
+    Pin {
+        request: u64,
+        log: LogId,
+        name: String,
+        position: Position,
+        /// `None`: as before; for a new pin the default.
+        most_bytes: Option<u64>,
+    },
+    /// Client to register: removes a pin. Idempotent.
+    Unpin { request: u64, log: LogId, name: String },
     /// Client to register: the session ended in `view`, unless another run ended it first. Answered
     /// by `Current`.
     EndSession {
@@ -329,6 +340,8 @@ impl Family for Message {
                     | Self::AddShard { .. }
                     | Self::RemoveShard { .. }
                     | Self::SetRetention { .. }
+                    | Self::Pin { .. }
+                    | Self::Unpin { .. }
                     | Self::Part { .. }
                     | Self::AskPartings { .. }
                     | Self::EndSession { .. }
@@ -407,6 +420,8 @@ wire_enum! {
         56 => Partings { partings },
         57 => PartingsKnown { node, partings },
         58 => Probed {},
+        59 => Pin { request, log, name, position, most_bytes },
+        60 => Unpin { request, log, name },
     }
 }
 

@@ -237,6 +237,15 @@ impl Register {
                 self.reshape(from, request, log, |entry| catalog::with_retention(entry, change), out);
                 self.tell_limits(log, out);
             }
+            Message::Pin { request, log, name, position, most_bytes } => {
+                let change = |entry: &LogEntry| catalog::with_pin(entry, &name, position, most_bytes);
+                self.reshape(from, request, log, change, out);
+                self.tell_limits(log, out);
+            }
+            Message::Unpin { request, log, name } => {
+                self.reshape(from, request, log, |entry| Ok(catalog::without_pin(entry, &name)), out);
+                self.tell_limits(log, out);
+            }
             Message::Part { request, node, change } => {
                 let outcome = self.part(now, node, change, out);
                 self.gate.confirm(from, catalog::answer(request, outcome.map(|()| LogId(0))), out);

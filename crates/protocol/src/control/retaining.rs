@@ -12,12 +12,17 @@
 //!      |---- Retain -----|-------------->|      the trim point, a mark, the log's time
 //! ```
 //!
+//! A trim stops at the lowest pin. If the log then keeps more than that pin's bytes, the next round
+//! begins with a compare-and-set that marks the pin as broken. The trim above it waits until the
+//! register has that: otherwise a later leader could find the pin intact.
+//!
 //! Ages follow the log's own time ([`LogClock`]). A new leader's node continues it from the latest
 //! time that a replica knows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use seriatim_model::pin::{self, Pin};
 use seriatim_model::retention::{Extent, Limit, LogClock, StoreUse, trims_to};
 use seriatim_model::{
     Address, Endpoint, LogEntry, NodeId, Position, Retention, ShardId, Time, TimeIndex, TimeMark, View,
@@ -56,7 +61,7 @@ pub(super) struct Retaining {
 #[derive(Clone, Debug)]
 struct Reign {
     entry: LogEntry,
-    /// Whether the register confirmed the view in this round.
+    /// Whether the register confirmed the view since the last questions.
     is_confirmed: bool,
     /// `None` before the first complete round.
     clock: Option<LogClock>,
@@ -68,6 +73,8 @@ struct Reign {
     trim: Position,
     stable: Position,
     is_asking: bool,
+    /// Name of the pin that the next round breaks.
+    exceeded: Option<String>,
     /// When to begin a round or to retransmit, and the pause before the next round.
     at: Time,
     pause: Duration,
@@ -98,10 +105,15 @@ impl Retaining {
         let every = options.limits.retain_every;
         match &mut self.reign {
             Some(reign) if reign.entry.view == entry.view => {
-                if reign.entry.config.retention != entry.config.retention {
+                let before = &reign.entry;
+                let has_other_limits = before.config.retention != entry.config.retention;
+                if has_other_limits || before.pins != entry.pins {
                     (reign.at, reign.pause) = (now, every);
-                    reign.is_asking = false;
                 }
+                // A round under way heeds other pins. It would never end if each raised pin began
+                // another one.
+                reign.is_asking &= !has_other_limits;
+                reign.exceeded = None;
                 reign.entry = entry.clone();
             }
             _ => self.reign = Some(Reign::new(now, entry.clone(), every)),
@@ -159,13 +171,12 @@ impl Retaining {
         reign.at = now + every;
         if !reign.is_asking {
             reign.is_asking = true;
-            reign.is_confirmed = false;
             reign.request += 1;
             reign.answers.clear();
         }
-        if !reign.is_confirmed {
-            send(register, Message::Peek { log: reign.entry.id }, out);
-        }
+        // Replicas may answer late. The entry is asked for again, since it may have got a pin.
+        reign.is_confirmed = false;
+        send(register, reign.question(), out);
         let survey = Survey {
             request: reign.request,
             times: reign.clock.is_none(),
@@ -199,6 +210,7 @@ impl Reign {
             trim: Position::ZERO,
             stable: Position::ZERO,
             is_asking: false,
+            exceeded: None,
             at: now + every,
             pause: every,
         }
@@ -206,6 +218,17 @@ impl Reign {
 
     fn replicas(&self) -> impl Iterator<Item = (ShardId, NodeId)> {
         replicas_of(self.entry.view.as_ref())
+    }
+
+    /// Asks the register for the entry, or for a change that breaks a pin. Both are answered by the
+    /// entry.
+    fn question(&self) -> Message {
+        let Some(exceeded) = &self.exceeded else { return Message::Peek { log: self.entry.id } };
+        let mut entry = self.entry.clone();
+        for pin in entry.pins.iter_mut().filter(|pin| pin.name == *exceeded) {
+            pin.is_broken = true;
+        }
+        Message::CompareAndSet { entry }
     }
 
     /// Sends each replica the result of a complete round.
@@ -246,6 +269,9 @@ impl Reign {
         }
         self.times.forget_below(answers.values().map(|answer| answer.trim).min().unwrap_or_default());
         self.rest(now, (stable, trim), options);
+        if self.exceeded.is_some() {
+            self.at = now + options.limits.retain_every;
+        }
         trimmed
     }
 
@@ -282,7 +308,7 @@ impl Reign {
     }
 
     fn trims_to(
-        &self,
+        &mut self,
         retention: &Retention,
         stable: Position,
         time_ms: u64,
@@ -313,6 +339,9 @@ impl Reign {
             return (stable + UNSTABLE_TOO, None);
         }
         let kept = |trim| shards.values().map(|usage| usage.kept_bytes(trim)).sum::<u64>();
+        let pins = if options.mutates(Mutation::PinIgnored) { &[] } else { self.entry.pins.as_slice() };
+        let (wanted, exceeded) = held_by_pins(pins, wanted, kept);
+        self.exceeded = exceeded.map(|pin| pin.name.clone());
         let bytes = kept(before).saturating_sub(kept(wanted));
         let trimmed = (wanted > before).then_some(Trimmed { position: wanted, limit, bytes });
         // All replicas trim to the highest trim point of any.
@@ -331,6 +360,16 @@ impl Reign {
         }
         (self.stable, self.trim, self.is_asking) = (stable, trim, false);
         self.at = now + self.pause;
+    }
+}
+
+/// The position at which pins stop a trim to `wanted`. Also returns the lowest pin, if it stops the
+/// trim and the log keeps more than the pin's bytes from there on. `kept` counts the bytes from a
+/// position on.
+fn held_by_pins(pins: &[Pin], wanted: Position, kept: impl Fn(Position) -> u64) -> (Position, Option<&Pin>) {
+    match pin::lowest(pins).filter(|pin| pin.position < wanted) {
+        Some(pin) => (pin.position, (kept(pin.position) > pin.most_bytes).then_some(pin)),
+        None => (wanted, None),
     }
 }
 
@@ -518,5 +557,83 @@ mod tests {
         retaining.go_on(at(2000), REGISTER, options, &mut out);
         assert_eq!(out.len(), 2, "the register and the other replica are asked again");
         assert_eq!(told(&out), []);
+    }
+
+    /// Messages to the register.
+    fn asked(out: &[RoleEffect]) -> Vec<Message> {
+        let asked = out.iter().filter_map(|effect| match effect {
+            RoleEffect::Send { to, message: roles::Message::Control(message) } if *to == REGISTER => {
+                Some(message.clone())
+            }
+            _ => None,
+        });
+        asked.collect()
+    }
+
+    fn pin(name: &str, position: u64, most_bytes: u64) -> Pin {
+        Pin { name: name.into(), position: Position(position), most_bytes, is_broken: false }
+    }
+
+    #[test]
+    fn the_lowest_pin_stops_a_trim_and_only_it_is_exceeded() {
+        let pins = [pin("a", 20, 10), pin("b", 12, 150), Pin { is_broken: true, ..pin("c", 3, 1) }];
+        let kept = |position: Position| 1000 - 70 * position.0;
+        let held = |wanted| held_by_pins(&pins, Position(wanted), kept);
+        assert_eq!(held(9), (Position(9), None), "it wants no more than the pin allows");
+        assert_eq!(held(12), (Position(12), None));
+        assert_eq!(held(13), (Position(12), Some(&pins[1])), "160 bytes of 150");
+        assert_eq!(held_by_pins(&pins, Position(13), |_| 150), (Position(12), None));
+        assert_eq!(held_by_pins(&pins[..1], Position(30), |_| 11), (Position(20), Some(&pins[0])));
+        assert_eq!(held_by_pins(&pins[2..], Position(30), kept), (Position(30), None));
+    }
+
+    /// One replica's answer with three parts of 100 bytes.
+    fn with_use(request: u64) -> Surveyed {
+        let extents = [5, 15, 25].map(|end| Extent { end: Position(end), bytes: 100 }).to_vec();
+        let usage = Some(StoreUse { bytes: 300, extents });
+        Surveyed { usage, ..answer(request, 30, Some(TimeIndex::default())) }
+    }
+
+    #[test]
+    fn a_pin_is_broken_in_the_register_before_its_records_are_trimmed() {
+        let (mut retaining, options) = (Retaining::default(), Options::default());
+        retaining.note_wall(WALL);
+        let pinned = LogEntry { pins: vec![pin("p", 12, 100)], ..entry(ME) };
+        retaining.learn(at(0), ME, Some(&pinned), options);
+        let trims =
+            |round: Vec<(Address, Retain)>| round.iter().map(|told| told.1.trim.0).collect::<Vec<_>>();
+        assert_eq!(trims(round(&mut retaining, at(1000), 1, [with_use(1), with_use(1)])), [12, 12]);
+        // The register is asked to break it, and again until it answers.
+        let broken = LogEntry { pins: vec![Pin { is_broken: true, ..pin("p", 12, 100) }], ..pinned.clone() };
+        let mut out = vec![];
+        for _ in 0..2 {
+            let now = retaining.deadline().expect("a round is due");
+            retaining.go_on(now, REGISTER, options, &mut out);
+            let change = Message::CompareAndSet { entry: broken.clone() };
+            assert_eq!((asked(&out), told(&out)), (vec![change], vec![]));
+            out.clear();
+        }
+        let now = at(9000);
+        for node in [1, 2] {
+            retaining.answered(now, replica(node), &with_use(2), options, &mut out);
+        }
+        assert!(out.is_empty(), "the register has not answered");
+        let broken = catalog::successor(broken);
+        retaining.learn(now, ME, Some(&broken), options);
+        retaining.confirmed(now, broken.view_number(), options, &mut out);
+        assert_eq!(trims(told(&out)), [20, 20]);
+    }
+
+    #[test]
+    fn a_pin_that_was_raised_meanwhile_is_not_broken() {
+        let (mut retaining, options, mut out) = (Retaining::default(), Options::default(), vec![]);
+        retaining.note_wall(WALL);
+        let pinned = LogEntry { pins: vec![pin("p", 12, 100)], ..entry(ME) };
+        retaining.learn(at(0), ME, Some(&pinned), options);
+        round(&mut retaining, at(1000), 1, [with_use(1), with_use(1)]);
+        let raised = catalog::successor(LogEntry { pins: vec![pin("p", 19, 100)], ..pinned });
+        retaining.learn(at(1500), ME, Some(&raised), options);
+        retaining.go_on(at(1500), REGISTER, options, &mut out);
+        assert_eq!(asked(&out), [Message::Peek { log: LogId(1) }]);
     }
 }

@@ -44,5 +44,6 @@ pub(crate) fn entry(view: Option<View>) -> LogEntry {
         history: ViewHistory::default(),
         unavailable: None,
         ended: EndedSessions::default(),
+        pins: vec![],
     }
 }

@@ -77,6 +77,7 @@ impl Default for World {
                 history: ViewHistory::default(),
                 unavailable: None,
                 ended: control::EndedSessions::default(),
+                pins: vec![],
             },
             asked: None,
             issued: Ticket(0),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::json;
-use seriatim_client::{Client, LogConfig, LogEntry, LogUse, NodeId, Retention, WindowStatus};
+use seriatim_client::{Client, LogConfig, LogEntry, LogUse, NodeId, Pin, Position, Retention, WindowStatus};
 use seriatim_model::{Member, ShardId, limits};
 
 use super::windows;
@@ -44,6 +44,16 @@ pub(crate) async fn run(client: &Client, command: LogCommand) -> Outcome {
             print_line(format_args!("'{name}' keeps {}", keeps(&entry.config.retention)));
             Ok(())
         }
+        LogCommand::Pin { name, pin, position, most_bytes } => {
+            let log = client.log(&name).await?;
+            log.pin(&pin, Position(position), most_bytes).await?;
+            let pins = log.pins().await?;
+            for pin in pins.iter().filter(|known| known.name == pin) {
+                print_line(format_args!("pin '{}' of '{name}' is {}", pin.name, pin_in_words(pin)));
+            }
+            Ok(())
+        }
+        LogCommand::Unpin { name, pin } => unpin(client, &name, &pin).await,
         LogCommand::AddShard { name } => {
             let (shard, entry) = client.add_shard(&name).await?;
             let members = entry.view.as_ref().and_then(|view| view.shard(shard));
@@ -59,6 +69,25 @@ pub(crate) async fn run(client: &Client, command: LogCommand) -> Outcome {
             Ok(())
         }
         LogCommand::Delete { name } => Ok(client.delete(&name).await?),
+    }
+}
+
+async fn unpin(client: &Client, name: &str, pin: &str) -> Outcome {
+    let log = client.log(name).await?;
+    if !log.pins().await?.iter().any(|known| known.name == pin) {
+        return Err(Failure::new(format!("'{name}' has no pin '{pin}'; see: seriatim log show {name}")));
+    }
+    log.unpin(pin).await?;
+    print_line(format_args!("pin '{pin}' of '{name}' is removed"));
+    Ok(())
+}
+
+/// A pin's position, limit and state, for people.
+fn pin_in_words(pin: &Pin) -> String {
+    let most = bytes_in_words(pin.most_bytes);
+    match pin.is_broken {
+        true => format!("broken: the records from position {} on took more than {most}", pin.position),
+        false => format!("at position {}, for at most {most}", pin.position),
     }
 }
 
@@ -161,6 +190,9 @@ fn show(entry: &LogEntry, usage: &LogUse, windows: Option<&WindowStatus>) {
         print_line(format_args!("forgets sessions  after {}", idle_positions(config)));
     }
     print_line(format_args!("keeps             {}", keeps(&config.retention)));
+    for pin in &entry.pins {
+        print_line(format_args!("pin {:<13} {}", pin.name, pin_in_words(pin)));
+    }
     match &entry.view {
         Some(view) => {
             print_line(format_args!("view              {}", view.number));
@@ -266,6 +298,12 @@ pub(crate) fn describe(entry: &LogEntry) -> serde_json::Value {
         "retain_age_ms": config.retention.age_ms,
         "retain_bytes": config.retention.bytes,
         "retain_records": config.retention.records,
+        "pins": entry.pins.iter().map(|pin| json!({
+            "name": pin.name,
+            "position": pin.position.0,
+            "most_bytes": pin.most_bytes,
+            "broken": pin.is_broken,
+        })).collect::<Vec<_>>(),
         "view": entry.view.as_ref().map(|view| json!({
             "number": view.number.0,
             "leader": view.leader.0,

@@ -41,8 +41,9 @@ pub(crate) async fn run(arguments: Arguments) -> Outcome {
             print_line(open(&server, &name).await?.check_tail().await?);
             Ok(())
         }
-        Command::Trim { name, position } => {
-            trim::run(&connect(&server).await?, &name, seriatim_client::Position(position)).await
+        Command::Trim { name, position, despite_pins } => {
+            let position = seriatim_client::Position(position);
+            trim::run(&connect(&server).await?, &name, position, despite_pins).await
         }
         Command::Seek { name, time } => {
             print_line(open(&server, &name).await?.position_at(time).await?);

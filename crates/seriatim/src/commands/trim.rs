@@ -13,9 +13,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Longest wait for their deletion.
 const FREED_WITHIN: Duration = Duration::from_secs(10);
 
-pub(crate) async fn run(client: &Client, name: &str, position: Position) -> Outcome {
+pub(crate) async fn run(client: &Client, name: &str, position: Position, despite_pins: bool) -> Outcome {
     let before = use_of(client, name).await?;
-    client.log(name).await?.trim(position).await?;
+    let log = client.log(name).await?;
+    match despite_pins {
+        true => log.trim_despite_pins(position).await?,
+        false => log.trim(position).await?,
+    }
     let (after, is_over) = freed(client, name).await?;
     let first = after.first.max(position);
     if !is_over {

@@ -17,6 +17,7 @@
 //! * [`moved`]: data directories that move, disappear or are unusable;
 //! * [`quiet`]: readers of idle logs;
 //! * [`small_records`]: readers of very small records;
+//! * [`pins`]: positions that limits keep;
 //! * [`retention`]: limits, and positions by time;
 //! * [`trims`]: the space that a trim frees;
 //! * [`player`]: players and their targets, killed and stopped;
@@ -52,6 +53,7 @@ mod losses;
 mod members;
 mod moved;
 mod output;
+mod pins;
 mod player;
 mod process;
 mod quiet;

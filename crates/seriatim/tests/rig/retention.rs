@@ -20,7 +20,7 @@ const APPLIED_WITHIN: Duration = Duration::from_secs(150);
 
 const MIB: u64 = 1 << 20;
 
-async fn until<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
+pub(crate) async fn until<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
     found(look).await.unwrap_or_else(|| panic!("never: {what}"))
 }
 
@@ -62,7 +62,7 @@ fn limited(retention: Retention) -> LogConfig {
     LogConfig { shards: 1, retention, ..LogConfig::default() }
 }
 
-fn lines(numbers: std::ops::Range<u32>, length: usize) -> Vec<u8> {
+pub(crate) fn lines(numbers: std::ops::Range<u32>, length: usize) -> Vec<u8> {
     numbers.flat_map(|number| format!("{number:0length$}\n").into_bytes()).collect()
 }
 

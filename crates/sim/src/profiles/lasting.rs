@@ -8,7 +8,7 @@ use seriatim_store::{JournalOptions, ShardOptions};
 
 use super::{FOR_GOOD, at, busy, quiet};
 use crate::coverage::FaultKind;
-use crate::plan::{Clocks, Departure, DiskPlan, Fault, Plan, Reshape, Target, Workload};
+use crate::plan::{Clocks, Departure, DiskPlan, Fault, PinChange, Plan, Reshape, Target, Workload};
 use crate::random::Random;
 
 /// A node is permanently cut off from all nodes, but not from clients: connections stall or break.
@@ -210,7 +210,26 @@ pub(super) fn limited(seed: u64) -> Plan {
         let target = random.pick(&[Target::Any, Target::Leader, Target::Leader, Target::Shard]);
         plan.faults.push(at(&mut random, kind, target, 100 + round * 500, 600 + round * 500));
     }
+    plan.pin_changes = pin_changes(&mut random);
     plan
+}
+
+/// In most plans, up to three pins.
+fn pin_changes(random: &mut Random) -> Vec<(Duration, PinChange)> {
+    let count = if random.percent(60) { random.between(1, 12) } else { 0 };
+    let changes = (0..count).map(|_| {
+        let name = random.below(3);
+        let change = match random.percent(15) {
+            true => PinChange::Remove { name },
+            false => PinChange::Set {
+                name,
+                back: random.between(0, 100),
+                most_bytes: random.pick(&[None, None, Some(65_536)]),
+            },
+        };
+        (random.millis(0, 1200), change)
+    });
+    changes.collect()
 }
 
 /// Nodes leave, in turn or two at once: they are drained, or replaced if already lost, then stop

@@ -6,9 +6,9 @@ use seriatim_model::retention::StoreUse;
 use seriatim_model::{NodeId, Position, RetentionChange, ShardMembers, Time, TimeIndex};
 use seriatim_protocol::control;
 
-use super::World;
 use super::scene::Scene;
 use super::truth::{Nodes, Truth};
+use super::{World, pins};
 use crate::history::{Retained, Sought};
 
 /// Correct time at the start of a run, in milliseconds since 1970.
@@ -34,6 +34,7 @@ impl Limits {
         {
             scene.history.limits.push((scene.now, limits));
         }
+        pins::note(scene, nodes);
         let Some(host) = &nodes[&id].host else { return };
         let replicas = scene.history.shards().filter_map(|shard| host.replica(scene.log, shard));
         let (mut stable, mut trim) = (Position::ZERO, Position::ZERO);
@@ -129,6 +130,7 @@ impl World {
         if self.cluster.scene.plan.clocks.is_none() {
             return;
         }
+        self.drain_pins();
         if !self.run_until(KEPT_WITHIN, |world| world.cluster.exceeds().is_none()) {
             self.cluster.scene.history.exceeds = self.cluster.exceeds();
         }

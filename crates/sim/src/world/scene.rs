@@ -15,7 +15,7 @@ use super::players::Play;
 use crate::coverage::Coverage;
 use crate::history::History;
 use crate::network::{Connection, Party};
-use crate::plan::{Clocks, Departure, Fault, Plan, Reshape};
+use crate::plan::{Clocks, Departure, Fault, PinChange, Plan, Reshape};
 use crate::random::Random;
 use crate::trace::Trace;
 
@@ -44,6 +44,7 @@ pub(super) enum Happening {
     Mend(Mend),
     Reshape(Reshape),
     SetLimits(RetentionChange),
+    ChangePins(PinChange),
     Departs(Departure),
     DeparturesGoOn,
     OperatorLooks,

@@ -149,6 +149,7 @@ mod tests {
             history: Default::default(),
             unavailable: None,
             ended: Default::default(),
+            pins: vec![],
         };
         let able = |nodes: &[u32]| nodes.iter().copied().map(NodeId).collect::<BTreeSet<_>>();
         let told = |entry: &LogEntry, by: Option<u32>, nodes: &[u32]| {

@@ -465,6 +465,7 @@ mod tests {
             history: Default::default(),
             unavailable: None,
             ended: Default::default(),
+            pins: vec![],
         }
     }
 

@@ -145,6 +145,7 @@ impl Log {
             history,
             unavailable: None,
             ended: control::EndedSessions::default(),
+            pins: vec![],
         }
     }
 
