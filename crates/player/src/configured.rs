@@ -44,6 +44,7 @@ impl Config {
             start: Start::default(),
             above: None,
             until_tail: false,
+            pin: self.pin,
             dead_letter: self.dead_letter.clone(),
             limits,
         })

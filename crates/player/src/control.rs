@@ -315,6 +315,14 @@ pub enum ControlLogError {
         /// The cause.
         cause: AppendError,
     },
+    /// It cannot be trimmed.
+    #[error("the control log '{name}' cannot be trimmed: {cause}")]
+    Trim {
+        /// Its name.
+        name: String,
+        /// The cause.
+        cause: ReadError,
+    },
     /// It cannot be read.
     #[error("the control log '{name}' cannot be read: {cause}")]
     Read {
@@ -409,18 +417,14 @@ impl ControlLog {
         Ok(Events { subscription, name: self.name.clone() })
     }
 
-    /// Trims the log below `position`, if it is long.
-    pub(crate) async fn shorten(&self, first: Position, position: Position) -> bool {
+    /// Trims the log below `position`, the last full status, if it is long. Returns whether it did.
+    pub(crate) async fn shorten(&self, first: Position, position: Position) -> Result<bool, ControlLogError> {
         if position.since(first) < MOST_RECORDS {
-            return false;
+            return Ok(false);
         }
-        match tokio::time::timeout(Duration::from_secs(10), self.log.trim(position)).await {
-            Ok(Ok(())) => true,
-            Ok(Err(cause)) => {
-                tracing::warn!("the control log '{}' cannot be trimmed: {cause}", self.name);
-                false
-            }
-            Err(_) => false,
+        match self.log.trim(position).await {
+            Ok(()) => Ok(true),
+            Err(cause) => Err(ControlLogError::Trim { name: self.name.clone(), cause }),
         }
     }
 }

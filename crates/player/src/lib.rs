@@ -8,6 +8,7 @@ pub mod config;
 mod configured;
 mod contract;
 pub mod control;
+mod pinning;
 mod reporting;
 mod runner;
 mod sessions;

@@ -37,11 +37,11 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    pub(crate) fn start(control: ControlLog, claim: Position) -> Self {
+    pub(crate) fn start(control: ControlLog, claim: Position, notices: mpsc::Sender<Happening>) -> Self {
         // A status that does not fit is dropped: a later one replaces it.
         let (events, statuses) = mpsc::channel(1);
         let (outcomes, done) = mpsc::unbounded_channel();
-        let writer = tokio::spawn(write(control, claim, statuses, done));
+        let writer = tokio::spawn(write(control, claim, statuses, done, notices));
         Self {
             events,
             outcomes,
@@ -107,6 +107,7 @@ async fn write(
     claim: Position,
     mut statuses: mpsc::Receiver<Event>,
     mut outcomes: mpsc::UnboundedReceiver<Event>,
+    notices: mpsc::Sender<Happening>,
 ) {
     let mut first = claim;
     loop {
@@ -120,20 +121,22 @@ async fn write(
         let position = loop {
             match control.append(&event).await {
                 Ok(position) => break Some(position),
-                Err(cause) if is_status => {
-                    tracing::warn!("{cause}");
-                    break None;
-                }
                 Err(cause) => {
-                    tracing::warn!("{cause}; it is appended again");
+                    // A player that has ended needs no notice.
+                    let _ = notices.send(Happening::Notice(cause.to_string())).await;
+                    if is_status {
+                        break None;
+                    }
                     tokio::time::sleep(APPEND_AGAIN).await;
                 }
             }
         };
-        if let Some(position) = position.filter(|_| is_status)
-            && control.shorten(first, position).await
-        {
-            first = position;
+        let Some(position) = position.filter(|_| is_status) else { continue };
+        match control.shorten(first, position).await {
+            Ok(is_shorter) => first = if is_shorter { position } else { first },
+            Err(cause) => {
+                let _ = notices.send(Happening::Notice(cause.to_string())).await;
+            }
         }
     }
 }
@@ -215,7 +218,8 @@ impl Runner {
         tokio::spawn(async move {
             let record = Record::from(payload);
             while let Err(cause) = append(&client, &name, &record).await {
-                tracing::warn!("the dead-letter log '{name}' takes no record: {cause}");
+                let notice = format!("the dead-letter log '{name}' takes no record: {cause}");
+                let _ = sender.send(Happening::Notice(notice)).await;
                 tokio::time::sleep(APPEND_AGAIN).await;
             }
             // A player that has ended needs no answer.

@@ -11,10 +11,11 @@ use seriatim_delivery::player::{
     TargetConfig, TargetIndex,
 };
 use seriatim_model::Time;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::Stream;
 use crate::control::{ControlLogError, Event, Events, Holder, RulesRecord, StatusRecord};
+use crate::pinning;
 use crate::reporting::{Recorder, wall_ms};
 use crate::sessions::{Call, Place};
 use crate::starting::{self, Claimed};
@@ -72,7 +73,9 @@ pub struct Settings {
     pub above: Option<u64>,
     /// Whether the player ends when all targets have reached the tail as of its start.
     pub until_tail: bool,
-    /// Name of the dead-letter log.
+    /// Whether a pin keeps the log from being trimmed above the lowest bound of the targets.
+    pub pin: bool,
+    /// Name of the dead-letter log. None: `NAME.dead`.
     pub dead_letter: Option<String>,
     /// Limits of queues and waits.
     pub limits: PlayerLimits,
@@ -176,6 +179,8 @@ pub(crate) enum Happening {
     Machine(Input),
     /// The log was deleted.
     Deleted(String),
+    /// A problem, for the operator.
+    Notice(String),
 }
 
 /// News for the operator: a sentence, and whether it is a problem.
@@ -224,6 +229,7 @@ pub(crate) struct Runner {
     pub(crate) sender: mpsc::Sender<Happening>,
     streams: BTreeMap<StreamNumber, (mpsc::UnboundedSender<Room>, tokio::task::JoinHandle<()>)>,
     targets: Vec<mpsc::UnboundedSender<Call>>,
+    pin: Option<watch::Sender<Option<Position>>>,
     /// Batches without answer.
     calls: usize,
     control_events: Events,
@@ -273,7 +279,9 @@ impl Runner {
                 effects.push(Effect::Done { number: *number, outcome });
             }
         }
-        let recorder = Recorder::start(claimed.control, claimed.claim);
+        let recorder = Recorder::start(claimed.control, claimed.claim, sender.clone());
+        let pin =
+            settings.pin.then(|| pinning::start(claimed.log.clone(), settings.name.clone(), sender.clone()));
         Self {
             client,
             settings,
@@ -290,6 +298,7 @@ impl Runner {
             sender,
             streams: BTreeMap::new(),
             targets,
+            pin,
             calls: 0,
             control_events: claimed.events,
             recorder,
@@ -332,6 +341,7 @@ impl Runner {
                         self.machine.step(self.now(), input, &mut effects);
                     }
                     Happening::Deleted(log) => return Err(PlayerError::Deleted(log)),
+                    Happening::Notice(text) => observer(&text, true),
                 }
             }
             let now = self.now();
@@ -348,8 +358,15 @@ impl Runner {
                 }
             }
             self.record_status();
+            self.raise_pin();
         }
         Ok(Ending::Stopped)
+    }
+
+    fn raise_pin(&self) {
+        if let (Some(pin), Some(bound)) = (&self.pin, self.machine.lowest_bound()) {
+            pin.send_if_modified(|pinned| pinned.replace(bound) != Some(bound));
+        }
     }
 
     fn controlled(
