@@ -120,6 +120,8 @@ pub enum Kind {
         statements: Vec<Statement>,
         /// Where the password is.
         password: Password,
+        /// The authorities that may certify the server. `None` for those of this machine.
+        ca_file: Option<PathBuf>,
     },
     /// A service that implements `seriatim.target.v1`.
     Grpc {
@@ -207,6 +209,7 @@ struct TargetSection {
     password: Option<toml::Value>,
     password_file: Option<PathBuf>,
     password_env: Option<String>,
+    ca_file: Option<PathBuf>,
 }
 
 impl Config {
@@ -385,7 +388,7 @@ fn parse_kind(section: TargetSection, directory: &Path) -> Result<Kind, String> 
     let keys: &[&str] = match section.kind.as_str() {
         "sqlite" => &["path", "statement"],
         "file" => &["path", "separator"],
-        "postgres" => &["url", "statement", "password_file", "password_env"],
+        "postgres" => &["url", "statement", "password_file", "password_env", "ca_file"],
         "grpc" => &["url"],
         other => return Err(format!("the kind '{other}' is unknown; the kinds are {KINDS}")),
     };
@@ -409,7 +412,7 @@ fn parse_kind(section: TargetSection, directory: &Path) -> Result<Kind, String> 
         }
         "postgres" => {
             let url = url()?;
-            check_postgres_url(&url)?;
+            check_postgres_url(&url, section.ca_file.is_some())?;
             let statements = parse_statements(section.statement.as_ref(), Dialect::Postgres)?;
             let password = match (section.password_file, section.password_env) {
                 (Some(_), Some(_)) => {
@@ -421,7 +424,8 @@ fn parse_kind(section: TargetSection, directory: &Path) -> Result<Kind, String> 
                 (None, Some(variable)) => Password::Variable(variable),
                 (None, None) => Password::PassFile,
             };
-            Ok(Kind::Postgres { url, statements, password })
+            let ca_file = section.ca_file.map(|file| directory.join(file));
+            Ok(Kind::Postgres { url, statements, password, ca_file })
         }
         _ => Ok(Kind::Grpc { url: url()? }),
     }
@@ -441,6 +445,7 @@ impl TargetSection {
             ("separator", self.separator.is_some()),
             ("password_file", self.password_file.is_some()),
             ("password_env", self.password_env.is_some()),
+            ("ca_file", self.ca_file.is_some()),
         ]
         .into_iter()
         .filter_map(|(key, is_present)| is_present.then_some(key))
@@ -461,17 +466,20 @@ fn parse_statements(value: Option<&toml::Value>, dialect: Dialect) -> Result<Vec
 }
 
 #[cfg(feature = "postgres")]
-fn check_postgres_url(url: &str) -> Result<(), String> {
+fn check_postgres_url(url: &str, has_ca_file: bool) -> Result<(), String> {
     let parsed: tokio_postgres::Config =
         url.parse().map_err(|error| format!("`url` is not an address of PostgreSQL: {error}"))?;
-    match parsed.get_password() {
-        Some(_) => Err(NO_PASSWORD.into()),
-        None => Ok(()),
+    if parsed.get_password().is_some() {
+        return Err(NO_PASSWORD.into());
     }
+    if has_ca_file && parsed.get_ssl_mode() != tokio_postgres::config::SslMode::Require {
+        return Err("`ca_file` has a meaning only for TLS; add sslmode=require to `url`".into());
+    }
+    Ok(())
 }
 
 #[cfg(not(feature = "postgres"))]
-fn check_postgres_url(_url: &str) -> Result<(), String> {
+fn check_postgres_url(_url: &str, _has_ca_file: bool) -> Result<(), String> {
     Err("this program was built without the feature postgres".into())
 }
 

@@ -116,6 +116,38 @@ impl PostgresServer {
         assert!(rows.is_empty(), "{sql}: {rows:?}");
     }
 
+    /// Restarts it with a certificate for 127.0.0.1. Returns the file of its authority.
+    ///
+    /// # Panics
+    /// If it does not start, or the program `openssl` fails.
+    #[must_use]
+    pub fn encrypt(&mut self) -> PathBuf {
+        let data = self.data();
+        let create = |name: &str, more: &[&str]| {
+            let mut openssl = Command::new("openssl");
+            openssl.current_dir(&data).args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]);
+            openssl.args(["-subj", &format!("/CN=test {name}"), "-out", &format!("{name}.crt")]);
+            let done = openssl.args(["-keyout", &format!("{name}.key")]).args(more).output();
+            let done = done.expect("openssl runs");
+            assert!(done.status.success(), "openssl: {}", String::from_utf8_lossy(&done.stderr));
+        };
+        create("authority", &[]);
+        let issue = ["-CA", "authority.crt", "-CAkey", "authority.key"];
+        let extend =
+            ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"];
+        create("server", &[&issue[..], &extend[..]].concat());
+        if let Some(user) = self.user {
+            for name in ["server.crt", "server.key"] {
+                chown(data.join(name), Some(user.uid), Some(user.gid)).expect("root may give it away");
+            }
+        }
+        let settings = data.join("postgresql.conf");
+        let usual = std::fs::read_to_string(&settings).expect("initdb wrote it");
+        std::fs::write(&settings, format!("{usual}\nssl = on\n")).expect("it may be written");
+        self.restart();
+        data.join("authority.crt")
+    }
+
     /// Kills it, as with `kill -9`.
     pub fn kill(&mut self) {
         // It may have ended already.

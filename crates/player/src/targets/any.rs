@@ -45,11 +45,12 @@ impl AnyTarget {
             #[cfg(feature = "file")]
             Kind::File { path, separator } => Ok(Self::File(FileTarget::new(id, path.clone(), separator))),
             #[cfg(feature = "postgres")]
-            Kind::Postgres { url, statements, password } => Ok(Self::Postgres(PostgresTarget::new(
+            Kind::Postgres { url, statements, password, ca_file } => Ok(Self::Postgres(PostgresTarget::new(
                 id,
                 url,
                 statements.clone(),
                 password.clone(),
+                ca_file.clone(),
                 apply_within,
             ))),
             #[cfg(feature = "grpc")]

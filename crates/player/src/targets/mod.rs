@@ -16,6 +16,8 @@ mod sqlite;
 
 #[cfg(test)]
 pub(crate) mod suite;
+#[cfg(feature = "postgres")]
+mod tls;
 
 pub use any::AnyTarget;
 #[cfg(feature = "file")]

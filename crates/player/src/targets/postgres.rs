@@ -7,6 +7,7 @@
 //! A failed update of the bound raises an error, so the rest of its transaction has no effect. If
 //! the transaction does not begin, its statements fail, because the session is read-only outside.
 
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use tokio_postgres::{Client, Error, NoTls, Statement as Prepared};
 
 use super::not_attached;
 use super::password::find_password;
+use super::tls::connector;
 use crate::bounds::{Checked, Session, Stored, checked};
 use crate::config::Password;
 use crate::sql::{DDL, Failure, integer, singles, text_of, time_ms};
@@ -72,6 +74,7 @@ struct Database {
     url: String,
     statements: Vec<Statement>,
     password: Password,
+    ca_file: Option<PathBuf>,
     apply_within: Duration,
 }
 
@@ -80,6 +83,17 @@ struct Database {
 struct Connection {
     client: Client,
     task: JoinHandle<()>,
+}
+
+impl Connection {
+    /// Runs `work`, the connection's own part, beside the requests.
+    fn new(client: Client, work: impl Future<Output = Result<(), Error>> + Send + 'static) -> Self {
+        let task = tokio::spawn(async move {
+            // The request that fails reports the error.
+            let _ = work.await;
+        });
+        Self { client, task }
+    }
 }
 
 impl Drop for Connection {
@@ -109,16 +123,19 @@ enum Value<'a> {
 
 impl PostgresTarget {
     /// The target `id` in the database at `url`. Connects to nothing. A statement may take
-    /// `apply_within`.
+    /// `apply_within`. With `sslmode=require`, the connection uses TLS. It trusts the authorities
+    /// in `ca_file`, or else those of this machine.
     #[must_use]
     pub fn new(
         id: &str,
         url: &str,
         statements: Vec<Statement>,
         password: Password,
+        ca_file: Option<PathBuf>,
         apply_within: Duration,
     ) -> Self {
-        let database = Database { id: id.into(), url: url.into(), statements, password, apply_within };
+        let (id, url) = (id.into(), url.into());
+        let database = Database { id, url, statements, password, ca_file, apply_within };
         Self { database: Arc::new(database), open: None }
     }
 
@@ -205,13 +222,6 @@ impl Database {
     async fn connect(&self, stream: &Stream) -> Result<Connection, String> {
         let wrong = |error: Error| format!("`url` is not an address of PostgreSQL: {error}");
         let mut config: tokio_postgres::Config = self.url.parse().map_err(wrong)?;
-        if config.get_ssl_mode() == SslMode::Require {
-            return Err(
-                "`url` has sslmode=require, but this program has no TLS; use sslmode=disable, and a \
-                network that you trust"
-                    .into(),
-            );
-        }
         if let Some(password) = find_password(&self.password, &config)? {
             config.password(password);
         }
@@ -219,13 +229,7 @@ impl Database {
             .application_name(format!("seriatim player {} {}", stream.player, self.id))
             .connect_timeout(CONNECT_FOR)
             .tcp_user_timeout(self.apply_within);
-        let (client, connection) =
-            config.connect(NoTls).await.map_err(|error| format!("cannot connect: {}", text(&error)))?;
-        let task = tokio::spawn(async move {
-            // The request that fails reports the error.
-            let _ = connection.await;
-        });
-        let connection = Connection { client, task };
+        let connection = self.dial(&config).await?;
         let within_ms = self.apply_within.as_millis();
         let settings = format!(
             "set synchronous_commit = on; set statement_timeout = {within_ms}; \
@@ -234,6 +238,17 @@ impl Database {
         );
         connection.client.batch_execute(&settings).await.map_err(|error| text(&error))?;
         Ok(connection)
+    }
+
+    async fn dial(&self, config: &tokio_postgres::Config) -> Result<Connection, String> {
+        let failed = |error: Error| format!("cannot connect: {}", text(&error));
+        if config.get_ssl_mode() == SslMode::Require {
+            let tls = connector(self.ca_file.as_deref())?;
+            let (client, connection) = config.connect(tls).await.map_err(failed)?;
+            return Ok(Connection::new(client, connection));
+        }
+        let (client, connection) = config.connect(NoTls).await.map_err(failed)?;
+        Ok(Connection::new(client, connection))
     }
 
     /// Creates the table of the bounds if it does not exist.

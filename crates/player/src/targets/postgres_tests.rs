@@ -29,7 +29,7 @@ impl<'a> Ledger<'a> {
     }
 
     fn target_at(&self, url: &str, within: Duration) -> PostgresTarget {
-        PostgresTarget::new("ledger", url, self.statements.clone(), Password::PassFile, within)
+        PostgresTarget::new("ledger", url, self.statements.clone(), Password::PassFile, None, within)
     }
 
     /// Repeats a query until it returns true.
@@ -222,10 +222,7 @@ async fn states_of_the_server_reject_nothing(ledger: &Ledger<'_>) {
 
 async fn connect(url: &str) -> Connection {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
-    let task = tokio::spawn(async move {
-        let _ = connection.await;
-    });
-    Connection { client, task }
+    Connection::new(client, connection)
 }
 
 async fn the_holder_of_the_lock_is_named(ledger: &Ledger<'_>) {
@@ -298,8 +295,6 @@ async fn missing_rights_and_tables_are_reported(ledger: &Ledger<'_>) {
     assert_eq!(attach(&mut target, 1).await, Ok(Position(0)));
     assert_eq!(target.apply(&batch(0, 1, [0])).await, Ok(()));
     assert_eq!(ledger.effects().await, entries([0]));
-    let tls = ledger.target_at(&format!("{url}?sslmode=require"), WITHIN);
-    assert!(tls.check(&stream(7)).await.unwrap_err().contains("this program has no TLS"));
 }
 
 async fn passwords_come_from_elsewhere(ledger: &Ledger<'_>) {
@@ -315,13 +310,50 @@ async fn passwords_come_from_elsewhere(ledger: &Ledger<'_>) {
     let path = directory.path().join("password");
     let url = ledger.server.url(ledger.name).replace("postgres@", "guarded@");
     let target = |path: &std::path::Path| {
-        PostgresTarget::new("ledger", &url, ledger.statements.clone(), Password::File(path.into()), WITHIN)
+        PostgresTarget::new(
+            "ledger",
+            &url,
+            ledger.statements.clone(),
+            Password::File(path.into()),
+            None,
+            WITHIN,
+        )
     };
     std::fs::write(&path, "secret\n").unwrap();
     assert_eq!(attach(&mut target(&path), 1).await, Ok(Position(0)));
     std::fs::write(&path, "wrong\n").unwrap();
     let reason = attach_reason(attach(&mut target(&path), 1).await);
     assert_eq!(reason, "cannot connect: password authentication failed for user \"guarded\" (28P01)");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_with_tls_needs_the_certificate_of_a_trusted_authority() {
+    let Some(mut server) = PostgresServer::start() else { return };
+    server.execute("postgres", SCHEMA);
+    let statement = Statement::parse(INSERT_ROW, Dialect::Postgres).unwrap();
+    let target = |url: &str, ca_file: Option<PathBuf>| {
+        PostgresTarget::new("ledger", url, vec![statement.clone()], Password::PassFile, ca_file, WITHIN)
+    };
+    let url = format!("{}?sslmode=require", server.url("postgres"));
+    let authority = server.encrypt();
+    let reason = attach_reason(attach(&mut target(&url, None), 1).await);
+    assert!(
+        reason.starts_with("cannot connect: ") && reason.contains("invalid peer certificate"),
+        "{reason}"
+    );
+    let other_name = url.replace("127.0.0.1", "localhost");
+    let reason = attach_reason(attach(&mut target(&other_name, Some(authority.clone())), 1).await);
+    assert!(reason.contains("not valid for name"), "{reason}");
+    let mut encrypted = target(&url, Some(authority.clone()));
+    assert_eq!(attach(&mut encrypted, 1).await, Ok(Position(0)));
+    let version = "select version from pg_stat_ssl join pg_stat_activity using (pid) where application_name = \
+        'seriatim player billing ledger'";
+    assert_eq!(server.query("postgres", version), ["TLSv1.3"]);
+    assert_eq!(encrypted.apply(&batch(0, 2, [0, 1])).await, Ok(()));
+    assert_eq!(server.query("postgres", "select body from rows order by id"), entries([0, 1]));
+    std::fs::write(&authority, "no certificate").unwrap();
+    let reason = attach_reason(attach(&mut encrypted, 1).await);
+    assert!(reason.ends_with("it has no certificate in PEM form"), "{reason}");
 }
 
 /// Kills the server while batches are applied; each entry is one row, in order.
@@ -334,7 +366,7 @@ async fn a_killed_server_has_each_entry_once() {
     let mut bound = 0;
     for epoch in 1..=3 {
         let mut target =
-            PostgresTarget::new("ledger", &url, vec![statement.clone()], Password::PassFile, WITHIN);
+            PostgresTarget::new("ledger", &url, vec![statement.clone()], Password::PassFile, None, WITHIN);
         bound = attach(&mut target, epoch).await.unwrap().0.max(bound);
         let (killed, applying) = std::sync::mpsc::sync_channel(1);
         let applied = tokio::spawn(async move {
@@ -351,7 +383,14 @@ async fn a_killed_server_has_each_entry_once() {
         let answered = applied.await.unwrap();
         server.restart();
         bound = attach(
-            &mut PostgresTarget::new("ledger", &url, vec![statement.clone()], Password::PassFile, WITHIN),
+            &mut PostgresTarget::new(
+                "ledger",
+                &url,
+                vec![statement.clone()],
+                Password::PassFile,
+                None,
+                WITHIN,
+            ),
             epoch,
         )
         .await

@@ -1,0 +1,42 @@
+//! TLS to PostgreSQL: version 1.3, with a verified certificate and host name.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// A connector that trusts the authorities in `ca_file`, or else those of this machine.
+pub(super) fn connector(ca_file: Option<&Path>) -> Result<MakeRustlsConnect, String> {
+    let roots = match ca_file {
+        Some(path) => read(path).map_err(|why| format!("cannot use `ca_file` {}: {why}", path.display()))?,
+        None => of_this_machine()?,
+    };
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|error| format!("TLS cannot be set up: {error}"))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(MakeRustlsConnect::new(config))
+}
+
+fn read(path: &Path) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| error.to_string())? {
+        let certificate = certificate.map_err(|error| error.to_string())?;
+        roots.add(certificate).map_err(|error| error.to_string())?;
+    }
+    if roots.is_empty() { Err("it has no certificate in PEM form".into()) } else { Ok(roots) }
+}
+
+fn of_this_machine() -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        return Err("this machine has no trusted certificates; name a file with `ca_file`".into());
+    }
+    Ok(roots)
+}
