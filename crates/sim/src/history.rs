@@ -18,7 +18,6 @@ pub use crate::foretold::{Foretelling, Foretold, Speculation};
 use crate::kept::Kept;
 pub use crate::losses::Skipped;
 use crate::operator::{Acceptance, Told};
-use crate::playing::Playing;
 use crate::slots::Slots;
 
 /// Number of an event in the order of the run. Finer than virtual time.
@@ -459,7 +458,7 @@ pub struct History {
     /// The second log, with little load.
     pub second: Option<Box<History>>,
     /// What players did.
-    pub playing: Option<Playing>,
+    pub playing: Option<crate::playing::Playing>,
 }
 
 impl History {

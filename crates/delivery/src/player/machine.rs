@@ -346,9 +346,8 @@ impl Player {
         let rules = config.targets.iter().map(|(target, rules)| (target.id.clone(), rules.clone())).collect();
         let mapping = Mapping::new(rules, config.mutation == Some(Mutation::RuleOfToday));
         let mutation = config.mutation;
-        let target = |(target, rules): &(TargetConfig, Rules)| {
-            Target::new(target.clone(), rules[0].0, now, mutation.is_none())
-        };
+        let target =
+            |(target, rules): &(TargetConfig, Rules)| Target::new(target.clone(), rules[0].0, now, mutation);
         Self {
             mapping,
             targets: config.targets.iter().map(target).collect(),

@@ -112,7 +112,7 @@ impl Player {
         let believed = if remembers { bound.max(acknowledged) } else { bound };
         target.attached(now, believed);
         if bound < acknowledged {
-            target.acknowledged = bound;
+            target.acknowledged = believed;
             let note = Note::Restored { target: TargetIndex(index), from: acknowledged, to: bound };
             out.push(Effect::Note(note));
         }
@@ -321,7 +321,7 @@ impl Player {
         for index in 0..self.targets.len() {
             let over_queued = self.mutates(Mutation::AdvanceOverQueued);
             let target = &mut self.targets[index];
-            if over_queued && target.state == State::Normal && target.may_send() && target.sent < dispatched {
+            if over_queued && target.state == State::Normal && !target.normal.is_empty() {
                 self.edit(index, |target| target.normal.clear());
                 self.send(now, index, dispatched, vec![], out);
                 continue;

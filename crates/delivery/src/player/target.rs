@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use seriatim_model::{Position, Time};
+use seriatim_protocol::Mutation;
 
 use super::machine::StreamNumber;
 use super::message::{Batch, Message, Stream};
@@ -177,13 +178,16 @@ pub(super) struct Target {
     pub(super) read_ms: u64,
     /// Whether the invariants are asserted: false only with a deliberate defect.
     is_checked: bool,
+    /// Whether it receives the recovery streams of earlier sessions: a deliberate defect.
+    hears_earlier: bool,
 }
 
 impl Target {
-    pub(super) fn new(config: TargetConfig, first: Position, now: Time, is_checked: bool) -> Self {
+    pub(super) fn new(config: TargetConfig, first: Position, now: Time, mutation: Option<Mutation>) -> Self {
         assert!(config.unanswered > 0, "target {} may have a batch in flight", config.id);
         Self {
-            is_checked,
+            is_checked: mutation.is_none(),
+            hears_earlier: mutation == Some(Mutation::NoTerm),
             config,
             state: State::Down { attach_at: now },
             term: Term(0),
@@ -259,7 +263,7 @@ impl Target {
     pub(super) fn hears(&self, stream: StreamNumber) -> bool {
         match &self.state {
             State::Recovering(Recovery { turn: Turn::Open { stream: own, .. }, .. }) => {
-                *own == stream || !self.is_checked
+                *own == stream || self.hears_earlier
             }
             _ => false,
         }
@@ -356,7 +360,8 @@ impl Target {
         if !self.flights.iter().any(|flight| flight.batch.upto == upto) {
             return false;
         }
-        while let Some(flight) = self.flights.pop_front_if(|flight| flight.batch.upto <= upto) {
+        let applied = self.flights.partition_point(|flight| flight.batch.upto <= upto);
+        for flight in self.flights.drain(..applied) {
             self.flying_bytes -= flight.bytes;
         }
         assert!(upto <= self.sent, "a target applies only what was sent");

@@ -172,7 +172,7 @@ impl Players {
             Play::Comes(number, input) => self.comes(cluster, number, *input),
             Play::Pauses(lasting) => self.pauses(cluster, lasting),
             Play::Resumes(number) => self.resumes(cluster, number),
-            Play::IsDeposed(number) => self.is_deposed(cluster, number),
+            Play::IsDeposed(number) => self.depose(cluster, number),
             Play::Handles(target, call) => self.handles(cluster, target, *call),
             Play::TargetStarts(target) => {
                 let target = &mut self.targets[target];
@@ -440,6 +440,9 @@ impl Players {
         if let Some(at) = target.starts_at.filter(|at| *at > now) {
             cluster.scene.schedule(at, Happening::Play(Play::TargetStarts(index)));
         }
+        if handled.answer.is_none() {
+            target.well_since = target.well_since.max(now + plan.limits.apply_within);
+        }
         if let Some(input) = handled.answer {
             let at = target.answers_at(now, session, &mut self.random);
             cluster.scene.schedule(at, Happening::Play(Play::Comes(session.0, Box::new(input))));
@@ -527,7 +530,7 @@ impl Players {
         self.ensure_one(cluster);
     }
 
-    fn is_deposed(&mut self, cluster: &mut Cluster, number: u32) {
+    fn depose(&mut self, cluster: &mut Cluster, number: u32) {
         match self.runs.get(&number).map(|run| run.is_paused) {
             Some(false) => {
                 self.ends(cluster, number);

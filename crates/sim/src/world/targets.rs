@@ -202,7 +202,7 @@ impl Target {
             }
         }
         if matches!(fault, Fault::KilledBefore | Fault::KilledWithin | Fault::KilledAfter) {
-            self.is_killed(now, plan, random);
+            self.dies(now, plan, random);
         }
         self.fails(session, &request, "the connection broke", random.percent(70))
     }
@@ -218,7 +218,7 @@ impl Target {
         }
     }
 
-    fn is_killed(&mut self, now: Time, plan: &PlayersPlan, random: &mut Random) {
+    fn dies(&mut self, now: Time, plan: &PlayersPlan, random: &mut Random) {
         let most = random.pick(&[20, 300]);
         let lasting = random.millis(1, most);
         self.starts_at = Some(now + lasting);

@@ -149,7 +149,7 @@ impl Playing {
         let limits = PlayerLimits {
             queue_messages: 2,
             join: 1,
-            recoveries: 1,
+            recoveries: 2,
             quiet_positions: u64::MAX,
             quiet_for: NEVER,
             apply_within: NEVER,
