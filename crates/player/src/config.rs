@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use serde::Deserialize;
 use seriatim_model::config::check_log_name;
-use seriatim_model::{Filter, Position};
+use seriatim_model::{Filter, Position, limits};
 
 use crate::statement::{Dialect, Statement};
 
 /// Most targets of a player.
-const MAX_TARGETS: usize = 1024;
+const MAX_TARGETS: usize = limits::PLAYER_TARGETS;
 /// The server that `seriatim` connects to by default.
 const DEFAULT_SERVER: &str = "127.0.0.1:7700";
 const DEFAULT_MEMORY_MIB: u64 = 256;
@@ -102,6 +102,8 @@ pub enum Kind {
     Sqlite {
         /// The database.
         path: PathBuf,
+        /// The statements that create its tables, run at each attach.
+        setup: Option<String>,
         /// The statements for each part, in order. Never empty.
         statements: Vec<Statement>,
     },
@@ -204,6 +206,7 @@ struct TargetSection {
     on_reject: OnReject,
     path: Option<PathBuf>,
     url: Option<String>,
+    setup: Option<String>,
     statement: Option<toml::Value>,
     separator: Option<String>,
     password: Option<toml::Value>,
@@ -386,7 +389,7 @@ fn parse_targets(sections: Vec<TargetSection>, directory: &Path) -> Result<Vec<T
 
 fn parse_kind(section: TargetSection, directory: &Path) -> Result<Kind, String> {
     let keys: &[&str] = match section.kind.as_str() {
-        "sqlite" => &["path", "statement"],
+        "sqlite" => &["path", "setup", "statement"],
         "file" => &["path", "separator"],
         "postgres" => &["url", "statement", "password_file", "password_env", "ca_file"],
         "grpc" => &["url"],
@@ -404,7 +407,7 @@ fn parse_kind(section: TargetSection, directory: &Path) -> Result<Kind, String> 
     match section.kind.as_str() {
         "sqlite" => {
             let statements = parse_statements(section.statement.as_ref(), Dialect::Sqlite)?;
-            Ok(Kind::Sqlite { path: path()?, statements })
+            Ok(Kind::Sqlite { path: path()?, setup: section.setup.clone(), statements })
         }
         "file" => {
             let separator = section.separator.clone().unwrap_or_else(|| DEFAULT_SEPARATOR.into());
@@ -441,6 +444,7 @@ impl TargetSection {
         [
             ("path", self.path.is_some()),
             ("url", self.url.is_some()),
+            ("setup", self.setup.is_some()),
             ("statement", self.statement.is_some()),
             ("separator", self.separator.is_some()),
             ("password_file", self.password_file.is_some()),

@@ -40,7 +40,16 @@ fn the_example_can_be_used_as_it_is() {
     let path = |name: &str| Path::new("/etc/seriatim").join(name);
     let statement = |text, dialect| Statement::parse(text, dialect).unwrap();
     let sqlite = statement("insert into entries (position, body) values ($position, $text)", Dialect::Sqlite);
-    assert_eq!(config.targets[0].kind, Kind::Sqlite { path: path("ledger.db"), statements: vec![sqlite] });
+    assert_eq!(
+        config.targets[0].kind,
+        Kind::Sqlite {
+            path: path("ledger.db"),
+            setup: Some(
+                "create table if not exists entries (position integer primary key, body text)".into()
+            ),
+            statements: vec![sqlite]
+        }
+    );
     let Kind::Postgres { statements, password, .. } = &config.targets[1].kind else { panic!("postgres") };
     assert_eq!((statements.len(), password), (2, &Password::PassFile));
     let separator = "\n".to_owned();
@@ -76,7 +85,7 @@ fn the_example_has_every_key_with_its_default() {
     let lines = whole.lines().filter(|line| !alternatives.iter().any(|key| line.starts_with(key)));
     let config = parse(&lines.collect::<Vec<_>>().join("\n")).unwrap();
     let usual = parse(EXAMPLE).unwrap();
-    assert_eq!(config.dead_letter.as_deref(), Some("orders.rejected"));
+    assert_eq!(config.dead_letter.as_deref(), Some("orders.dead"));
     assert_eq!(Config { map: Map::Key, dead_letter: None, targets: usual.targets.clone(), ..config }, usual);
     let filter = |at: usize| match &config.map {
         Map::Routes { routes, all: false } => (routes[at].to.clone(), routes[at].filter.clone()),

@@ -39,8 +39,8 @@ impl AnyTarget {
         let id = &config.id;
         match &config.kind {
             #[cfg(feature = "sqlite")]
-            Kind::Sqlite { path, statements } => {
-                Ok(Self::Sqlite(SqliteTarget::new(id, path.clone(), statements.clone())))
+            Kind::Sqlite { path, setup, statements } => {
+                Ok(Self::Sqlite(SqliteTarget::new(id, path.clone(), setup.clone(), statements.clone())))
             }
             #[cfg(feature = "file")]
             Kind::File { path, separator } => Ok(Self::File(FileTarget::new(id, path.clone(), separator))),

@@ -48,6 +48,8 @@ pub struct SqliteTarget {
 struct Database {
     id: String,
     path: PathBuf,
+    /// Statements that create tables. With them, the first run creates the database.
+    setup: Option<String>,
     statements: Vec<Statement>,
 }
 
@@ -62,8 +64,8 @@ struct Open {
 impl SqliteTarget {
     /// The target `id` in the database at `path`. Opens nothing.
     #[must_use]
-    pub fn new(id: &str, path: PathBuf, statements: Vec<Statement>) -> Self {
-        Self { database: Arc::new(Database { id: id.into(), path, statements }), open: None }
+    pub fn new(id: &str, path: PathBuf, setup: Option<String>, statements: Vec<Statement>) -> Self {
+        Self { database: Arc::new(Database { id: id.into(), path, setup, statements }), open: None }
     }
 
     /// Prepares each statement and reads the bound. Changes nothing.
@@ -98,8 +100,14 @@ impl Target for SqliteTarget {
 
 impl Database {
     fn check(&self, stream: &Stream) -> Result<Checked, String> {
+        if self.setup.is_some() && !self.path.exists() {
+            let connection = Connection::open_in_memory().map_err(|error| text(&error))?;
+            self.try_statements(&connection)?;
+            let creates = format!("the database {}", self.path.display());
+            return checked(None, stream, &self.id, creates);
+        }
         let (connection, _) = self.connect()?;
-        self.prepare(&connection)?;
+        self.try_statements(&connection)?;
         let has_table = connection.query_row(HAS_TABLE, [], |_| Ok(())).optional().map_err(|e| text(&e))?;
         let is_readonly = connection.is_readonly("main").map_err(|error| text(&error))?;
         if is_readonly {
@@ -114,14 +122,34 @@ impl Database {
         }
     }
 
+    /// Prepares the statements after the setup, in a transaction that changes nothing.
+    fn try_statements(&self, connection: &Connection) -> Result<(), String> {
+        let _rolled_back = Transaction::begin(connection).map_err(|error| text(&error))?;
+        self.set_up(connection)?;
+        self.prepare(connection)
+    }
+
+    fn set_up(&self, connection: &Connection) -> Result<(), String> {
+        let Some(setup) = &self.setup else { return Ok(()) };
+        let failed = |why: &str| format!("the setup '{setup}' fails: {why}");
+        let in_transaction = !connection.is_autocommit();
+        connection.execute_batch(setup).map_err(|error| failed(&text(&error)))?;
+        match connection.is_autocommit() == in_transaction {
+            true => Err(failed("it begins or ends a transaction; remove that statement")),
+            false => Ok(()),
+        }
+    }
+
     fn attach(
         self: Arc<Self>,
         session: Session,
         adopts: Option<Position>,
     ) -> Result<(Open, Position), AttachError> {
         let broken = |reason| AttachError::Broken { reason };
+        self.create().map_err(broken)?;
         let (connection, place) = self.connect().map_err(broken)?;
         self.secure(&connection).map_err(broken)?;
+        self.set_up(&connection).map_err(broken)?;
         let bound = {
             let transaction = Transaction::begin(&connection).map_err(|error| broken(text(&error)))?;
             connection.execute_batch(DDL).map_err(|error| broken(self.no_table(&error)))?;
@@ -135,13 +163,28 @@ impl Database {
         Ok((Open { database: self, session, connection, place }, bound))
     }
 
+    /// Creates an empty database if the setup will create its tables.
+    fn create(&self) -> Result<(), String> {
+        if self.setup.is_none() {
+            return Ok(());
+        }
+        match std::fs::File::create_new(&self.path) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                Err(format!("cannot create {}: {error}", self.path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn connect(&self) -> Result<(Connection, Place), String> {
         let path = self.path.display();
         // Precedes the open: if another program replaces the file meanwhile, the first batch fails.
         let place = match std::fs::metadata(&self.path) {
             Ok(metadata) => Place::of(&metadata),
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err(format!("{path} does not exist; create the database with its tables first"));
+                return Err(format!(
+                    "{path} does not exist; create the database with its tables, or add `setup` with the statements that create them"
+                ));
             }
             Err(error) => return Err(format!("cannot read {path}: {error}")),
         };

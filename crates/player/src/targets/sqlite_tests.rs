@@ -51,7 +51,7 @@ impl Fixture for Ledger {
     type Target = SqliteTarget;
 
     fn target(&self) -> SqliteTarget {
-        SqliteTarget::new("ledger", self.path(), self.statements.clone())
+        SqliteTarget::new("ledger", self.path(), None, self.statements.clone())
     }
 
     async fn effects(&self) -> Vec<String> {
