@@ -112,7 +112,7 @@ impl Player {
         let believed = if remembers { bound.max(acknowledged) } else { bound };
         target.attached(now, believed);
         if bound < acknowledged {
-            target.acknowledged = bound;
+            target.acknowledged = believed;
             let note = Note::Restored { target: TargetIndex(index), from: acknowledged, to: bound };
             out.push(Effect::Note(note));
         }

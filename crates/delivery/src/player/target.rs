@@ -360,7 +360,8 @@ impl Target {
         if !self.flights.iter().any(|flight| flight.batch.upto == upto) {
             return false;
         }
-        while let Some(flight) = self.flights.pop_front_if(|flight| flight.batch.upto <= upto) {
+        let applied = self.flights.partition_point(|flight| flight.batch.upto <= upto);
+        for flight in self.flights.drain(..applied) {
             self.flying_bytes -= flight.bytes;
         }
         assert!(upto <= self.sent, "a target applies only what was sent");
