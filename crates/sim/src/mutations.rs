@@ -87,7 +87,7 @@ const PASSED_WHILE_REPEATED: Profile = Profile {
 };
 
 /// All defects.
-pub const MUTATIONS: [Detection; 162] = [
+pub static MUTATIONS: [Detection; 162] = [
     detection(Mutation::StableEarly, "no_unstable_reads", 3, profiles::QUIET),
     detection(Mutation::FilterForgotten, "at_most_once", 5, profiles::CHURN),
     detection(Mutation::FilterUnion, "durability", 20, profiles::HALF_SEEN),
@@ -242,7 +242,8 @@ pub const MUTATIONS: [Detection; 162] = [
         .of(SHARDS_CHOSEN)
         .from(235),
     detection(Mutation::JoiningNotAsked, "liveness", 20, profiles::RESHAPED),
-    detection(Mutation::NoTerm, "delivered_in_order", 100, profiles::PLAYERS),
+    // The stream of the earlier session ends the new recovery early. The model shows the order.
+    detection(Mutation::NoTerm, "delivered_all", 10, profiles::PLAYERS),
     detection(Mutation::NormalWhileFetching, "delivered_in_order", 20, profiles::PLAYERS),
     detection(Mutation::QueueKept, "delivered_in_order", 100, profiles::PLAYERS),
     detection(Mutation::JoinTooLate, "delivered_in_order", 100, profiles::PLAYERS),
@@ -253,12 +254,12 @@ pub const MUTATIONS: [Detection; 162] = [
     detection(Mutation::StartAtHighest, "delivered_all", 100, profiles::PLAYERS),
     detection(Mutation::AppliedRemembered, "delivered_all", 100, profiles::PLAYERS),
     detection(Mutation::SkipUnrecorded, "delivered_all", 100, profiles::PLAYERS),
-    detection(Mutation::GapJumped, "delivered_all", 100, profiles::PLAYERS),
+    detection(Mutation::GapJumped, "delivered_all", 30, profiles::PLAYERS).from(270),
     detection(Mutation::AfterUnchecked, "delivered_once", 100, profiles::PLAYERS),
     detection(Mutation::OldEpochServed, "fenced", 100, profiles::PLAYERS),
     detection(Mutation::AckBeforeEffect, "bounds_true", 20, profiles::PLAYERS),
     detection(Mutation::BoundBeforeEffect, "bounds_true", 20, profiles::PLAYERS),
     detection(Mutation::RuleOfToday, "delivered_as_mapped", 100, profiles::PLAYERS),
-    detection(Mutation::SlotKept, "undisturbed", 100, profiles::PLAYERS),
+    detection(Mutation::SlotKept, "undisturbed", 100, profiles::PLAYERS).from(150),
     detection(Mutation::QueueUnbounded, "queues_bounded", 20, profiles::PLAYERS),
 ];

@@ -26,7 +26,7 @@ fn limits(random: &mut Random) -> PlayerLimits {
         quiet_for: random.pick(&[20, 300, 10_000].map(Duration::from_millis)),
         apply_within: random.pick(&[60, 200].map(Duration::from_millis)),
         start_within: random.pick(&[5, 50].map(Duration::from_millis)),
-        yield_after: random.pick(&[5, 40].map(Duration::from_millis)),
+        yield_after: random.pick(&[2, 5].map(Duration::from_millis)),
     }
 }
 
