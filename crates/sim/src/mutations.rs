@@ -87,7 +87,7 @@ const PASSED_WHILE_REPEATED: Profile = Profile {
 };
 
 /// All defects.
-pub const MUTATIONS: [Detection; 163] = [
+pub static MUTATIONS: [Detection; 163] = [
     detection(Mutation::StableEarly, "no_unstable_reads", 3, profiles::QUIET),
     detection(Mutation::FilterForgotten, "at_most_once", 5, profiles::CHURN),
     detection(Mutation::FilterUnion, "durability", 20, profiles::HALF_SEEN),

@@ -477,7 +477,7 @@ impl Players {
 
     /// An operator looks after stopped targets without a command.
     fn operate(&mut self, cluster: &mut Cluster) {
-        let active = self.runs.values().filter(|run| !run.is_paused).last();
+        let active = self.runs.values().rfind(|run| !run.is_paused);
         let Some(run) = active else { return };
         let (number, status) = (run.number, run.player.status());
         for (target, status) in status.targets.into_iter().enumerate() {
@@ -569,7 +569,7 @@ impl Players {
         if !self.has_faults {
             return;
         }
-        let Some(run) = self.runs.values_mut().filter(|run| !run.is_paused).last() else { return };
+        let Some(run) = self.runs.values_mut().rfind(|run| !run.is_paused) else { return };
         (run.is_paused, run.takes_at) = (true, None);
         let number = run.number;
         cluster.scene.tell(format_args!("player {number} pauses"));
@@ -687,7 +687,7 @@ impl Players {
         }
         let is_log_well = cluster.scene.plan.faults.is_empty();
         let is_at_work = |run: &Run| !run.is_paused && now >= run.since + WELL_AFTER;
-        let Some(run) = self.runs.values().last().filter(|run| is_log_well && is_at_work(run)) else {
+        let Some(run) = self.runs.values().next_back().filter(|run| is_log_well && is_at_work(run)) else {
             return;
         };
         self.finals.push_back((now, self.highest));
@@ -735,7 +735,7 @@ impl Players {
 
     /// Whether the player has given all entries below `end` to its targets.
     fn have_played(&self, end: Position) -> bool {
-        let Some(run) = self.runs.values().last() else { return false };
+        let Some(run) = self.runs.values().next_back() else { return false };
         let status = run.player.status();
         let is_done = |target: &seriatim_delivery::player::TargetStatus| {
             target.stage == Stage::Normal && target.queued == 0 && target.memory == 0
