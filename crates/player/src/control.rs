@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use seriatim_client::{
-    AppendError, Client, ControlError, Event as LogEvent, Filter, Log, LogConfig, Order, Position, ReadError,
+    AppendError, Client, ControlError, Event as LogEvent, Filter, Log, LogConfig, Position, ReadError,
     SubscribeOptions,
 };
 use seriatim_delivery::player::{Command, Map, Mapper, Route, Rule, Rules};
@@ -361,7 +361,7 @@ impl ControlLog {
     /// If the cluster cannot create it.
     pub async fn create(client: &Client, player: &str) -> Result<Self, ControlLogError> {
         let name = Self::name_of(player);
-        let config = LogConfig { order: Order::ErwinBb, shards: 1, ..LogConfig::default() };
+        let config = LogConfig { shards: 1, ..LogConfig::default() };
         match client.create(&name, config).await {
             Ok(_) | Err(ControlError::Exists { .. }) => Self::open(client, player).await,
             Err(cause) => Err(ControlLogError::Open { name, cause }),

@@ -150,7 +150,7 @@ pub enum PlayerError {
         player: String,
         /// The entry.
         position: Position,
-        /// What is wrong with it.
+        /// The fault of the entry.
         reason: String,
     },
     /// Some targets are stopped, and the others have reached the tail.

@@ -126,7 +126,7 @@ async fn answer(
     }
 }
 
-/// Calls, some of which arrived while another one ran.
+/// The queue of calls. `waiting` has the calls that arrived while another one ran.
 struct Calls {
     calls: mpsc::UnboundedReceiver<Call>,
     waiting: VecDeque<Call>,

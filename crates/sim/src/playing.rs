@@ -153,7 +153,7 @@ pub struct Played {
     pub id: String,
     /// Its rules, each from its position on.
     pub rules: Vec<(Position, RuleKind)>,
-    /// What it stores in the end.
+    /// Its stored state at the end.
     pub database: Database,
     /// Its transactions.
     pub transactions: Vec<Transaction>,
@@ -224,7 +224,7 @@ impl Playing {
 }
 
 impl History {
-    /// Every known entry of the log: those that players read, and those in the log in the end.
+    /// Every known entry of the log: entries that players read, and entries in the log at the end.
     #[must_use]
     pub fn entries(&self) -> BTreeMap<Position, Entry> {
         let Some(playing) = &self.playing else { return BTreeMap::new() };

@@ -3,7 +3,8 @@
 use seriatim_model::{Position, Time};
 
 use super::machine::{Effect, Out, Player, TargetIndex};
-use super::target::{State, Term, Why};
+use super::message::Message;
+use super::target::{State, Target, Term, Why};
 
 /// A command of an operator for one target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +43,61 @@ pub(super) enum Waiting {
     DeadLetter { number: u64, position: Position },
     /// Until the target stops at the position, or passes it.
     Stop { number: u64, command: Command },
+}
+
+/// The effect of a command that names a position.
+enum Verdict {
+    /// The target has not stopped yet.
+    Waits,
+    /// The reason.
+    Refused(String),
+    /// The bound moves to this position.
+    Skips(Position),
+    /// The message goes to the dead-letter log first.
+    DeadLetters { message: Message, reason: String },
+}
+
+impl Target {
+    /// Removes the waiting commands that `choose` accepts, and returns its values.
+    fn take<R>(&mut self, choose: impl Fn(&Waiting) -> Option<R>) -> Vec<R> {
+        let mut taken = vec![];
+        self.commands.retain(|waiting| {
+            let chosen = choose(waiting);
+            let stays = chosen.is_none();
+            taken.extend(chosen);
+            stays
+        });
+        taken
+    }
+
+    fn verdict(&self, command: &Command) -> Verdict {
+        let (Command::Skip { position } | Command::DeadLetter { position }) = *command else {
+            unreachable!("only commands with a position wait for a stop")
+        };
+        let bound = self.applied;
+        let skips = matches!(command, Command::Skip { .. });
+        match &self.state {
+            State::Stopped(Why::Rejected { .. } | Why::Gap { .. }) if bound != position => {
+                Verdict::Refused(format!("the target's bound is {bound}, not {position}"))
+            }
+            State::Stopped(Why::Rejected { message, reason }) => match skips {
+                true => Verdict::Skips(position.next()),
+                false => Verdict::DeadLetters { message: message.clone(), reason: reason.clone() },
+            },
+            State::Stopped(Why::Gap { end, .. }) if skips => Verdict::Skips(*end),
+            State::Stopped(Why::Gap { .. }) => {
+                Verdict::Refused("the target is stopped at a gap; use 'skip'".into())
+            }
+            State::Stopped(why) => {
+                Verdict::Refused(format!("the target is stopped for another reason: {why}"))
+            }
+            State::Paused => Verdict::Refused("the target is paused; use 'resume' first".into()),
+            State::Normal | State::Recovering(_) | State::Full { .. } if bound > position => {
+                Verdict::Refused(format!("the target has passed the position; its bound is {bound}"))
+            }
+            _ => Verdict::Waits,
+        }
+    }
 }
 
 impl Player {
@@ -110,13 +166,13 @@ impl Player {
 
     pub(super) fn detached(&mut self, index: usize, term: Term, out: &mut Out) {
         let Some(target) = self.targets.get_mut(index) else { return };
-        target.commands.retain(|waiting| match waiting {
-            Waiting::Detach { number, term: ended } if *ended <= term => {
-                out.push(Effect::Done { number: *number, outcome: Ok(()) });
-                false
-            }
-            _ => true,
-        });
+        let ended = |waiting: &Waiting| match waiting {
+            Waiting::Detach { number, term: ended } if *ended <= term => Some(*number),
+            _ => None,
+        };
+        for number in target.take(ended) {
+            out.push(Effect::Done { number, outcome: Ok(()) });
+        }
     }
 
     fn adopt(&mut self, now: Time, index: usize, number: u64, position: Position, out: &mut Out) {
@@ -144,61 +200,40 @@ impl Player {
 
     /// Completes the commands that wait for an attach.
     pub(super) fn complete_attach(&mut self, index: usize, outcome: Result<(), String>, out: &mut Out) {
-        let is_attaching =
-            matches!(self.targets[index].state, State::Attaching { .. } | State::Doubted { .. });
-        if !is_attaching {
+        let target = &mut self.targets[index];
+        if !matches!(target.state, State::Attaching { .. } | State::Doubted { .. }) {
             return;
         }
-        self.targets[index].commands.retain(|waiting| match waiting {
-            Waiting::Attach { number } => {
-                out.push(Effect::Done { number: *number, outcome: outcome.clone() });
-                false
-            }
-            _ => true,
-        });
+        let attaching = |waiting: &Waiting| match waiting {
+            Waiting::Attach { number } => Some(*number),
+            _ => None,
+        };
+        for number in target.take(attaching) {
+            out.push(Effect::Done { number, outcome: outcome.clone() });
+        }
     }
 
     /// Applies or refuses the commands that wait for the target to stop at a position.
     pub(super) fn reconsider(&mut self, now: Time, index: usize, out: &mut Out) {
-        if self.targets[index].commands.is_empty() {
-            return;
-        }
-        for waiting in std::mem::take(&mut self.targets[index].commands) {
-            match waiting {
-                Waiting::Stop { number, command } => self.judge(now, index, number, command, out),
-                other => self.targets[index].commands.push(other),
-            }
+        let stopping = |waiting: &Waiting| match waiting {
+            Waiting::Stop { number, command } => Some((*number, command.clone())),
+            _ => None,
+        };
+        for (number, command) in self.targets[index].take(stopping) {
+            self.judge(now, index, number, command, out);
         }
     }
 
     fn judge(&mut self, now: Time, index: usize, number: u64, command: Command, out: &mut Out) {
         let target = &mut self.targets[index];
-        let (Command::Skip { position } | Command::DeadLetter { position }) = command else {
-            unreachable!("only commands with a position wait for a stop")
-        };
-        let bound = target.applied;
-        let refuse = |reason: String, out: &mut Out| out.push(Effect::Done { number, outcome: Err(reason) });
-        match target.state.clone() {
-            State::Stopped(Why::Rejected { .. } | Why::Gap { .. }) if bound != position => {
-                refuse(format!("the target's bound is {bound}, not {position}"), out);
+        match target.verdict(&command) {
+            Verdict::Waits => target.commands.push(Waiting::Stop { number, command }),
+            Verdict::Refused(reason) => out.push(Effect::Done { number, outcome: Err(reason) }),
+            Verdict::Skips(upto) => self.skip(now, index, (self.targets[index].applied, upto), Some(number)),
+            Verdict::DeadLetters { message, reason } => {
+                target.commands.push(Waiting::DeadLetter { number, position: message.position });
+                out.push(Effect::DeadLetter { target: TargetIndex(index), message, reason });
             }
-            State::Stopped(Why::Rejected { message, reason }) => match command {
-                Command::DeadLetter { .. } => {
-                    target.commands.push(Waiting::DeadLetter { number, position });
-                    out.push(Effect::DeadLetter { target: TargetIndex(index), message, reason });
-                }
-                _ => self.skip(now, index, (position, position.next()), Some(number)),
-            },
-            State::Stopped(Why::Gap { end, .. }) => match command {
-                Command::Skip { .. } => self.skip(now, index, (position, end), Some(number)),
-                _ => refuse("the target is stopped at a gap; use 'skip'".into(), out),
-            },
-            State::Stopped(why) => refuse(format!("the target is stopped for another reason: {why}"), out),
-            State::Paused => refuse("the target is paused; use 'resume' first".into(), out),
-            State::Normal | State::Recovering(_) | State::Full { .. } if bound > position => {
-                refuse(format!("the target has passed the position; its bound is {bound}"), out);
-            }
-            _ => target.commands.push(Waiting::Stop { number, command }),
         }
     }
 
@@ -210,14 +245,11 @@ impl Player {
 
     pub(super) fn dead_lettered(&mut self, now: Time, index: usize, position: Position, out: &mut Out) {
         let Some(target) = self.targets.get_mut(index) else { return };
-        let mut command = None;
-        target.commands.retain(|waiting| match waiting {
-            Waiting::DeadLetter { number, position: at } if *at == position => {
-                command = Some(*number);
-                false
-            }
-            _ => true,
-        });
+        let lettered = |waiting: &Waiting| match waiting {
+            Waiting::DeadLetter { number, position: at } if *at == position => Some(*number),
+            _ => None,
+        };
+        let command = target.take(lettered).into_iter().next();
         match &target.state {
             State::Stopped(Why::Rejected { message, .. }) if message.position == position => {
                 self.skip(now, index, (position, position.next()), command);

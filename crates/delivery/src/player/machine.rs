@@ -14,7 +14,8 @@ use super::mapping::{Mapping, Rules};
 use super::message::{ApplyError, AttachError, Batch, Message};
 use super::queue::Item;
 use super::streams::{Owner, Streams};
-use super::target::{State, Target, TargetConfig, Term, Why};
+use super::target::{Target, TargetConfig, Term, Why};
+use super::targets::{Changed, Targets};
 
 /// Most names of unknown targets that a player counts.
 const UNKNOWN_NAMES: usize = 64;
@@ -232,7 +233,7 @@ pub enum Note {
         /// The reason.
         why: Why,
     },
-    /// A target starts to receive what it missed.
+    /// A target starts to receive the entries that it missed.
     Recovers {
         /// The target.
         target: TargetIndex,
@@ -281,7 +282,7 @@ pub enum Stop {
     Unreadable {
         /// The entry.
         position: Position,
-        /// What is wrong with it.
+        /// The fault of the entry.
         reason: String,
     },
     /// All targets have reached the end of the requested range.
@@ -315,16 +316,12 @@ pub struct PlayerConfig {
 pub struct Player {
     pub(super) config: PlayerConfig,
     pub(super) mapping: Mapping,
-    pub(super) targets: Vec<Target>,
-    /// Memory of all targets, in bytes.
-    pub(super) memory: usize,
+    pub(super) targets: Targets,
     /// The highest known tail.
     pub(super) tail: Position,
     /// End of the main stream so far (`current_index` + 1 in the paper). None: it is not open yet.
     pub(super) dispatched: Option<Position>,
     pub(super) streams: Streams,
-    /// Orders the recoveries that wait for a stream.
-    pub(super) turns: u64,
     pub(super) started_at: Time,
     pub(super) wake_at: Option<Time>,
     /// Time of the next search for quiet targets.
@@ -350,12 +347,10 @@ impl Player {
             |(target, rules): &(TargetConfig, Rules)| Target::new(target.clone(), rules[0].0, now, mutation);
         Self {
             mapping,
-            targets: config.targets.iter().map(target).collect(),
-            memory: 0,
+            targets: Targets::new(config.targets.iter().map(target).collect(), config.limits, mutation),
             tail: config.tail,
             dispatched: None,
             streams: Streams::default(),
-            turns: 0,
             started_at: now,
             wake_at: Some(now),
             scan_at: None,
@@ -420,15 +415,6 @@ impl Player {
         out.push(Effect::Stop(why));
     }
 
-    /// Changes a target, and accounts for its memory.
-    pub(super) fn edit<R>(&mut self, index: usize, change: impl FnOnce(&mut Target) -> R) -> R {
-        let target = &mut self.targets[index];
-        let before = target.memory();
-        let result = change(target);
-        self.memory = self.memory + target.memory() - before;
-        result
-    }
-
     fn fetched(&mut self, now: Time, stream: StreamNumber, record: &Stored, out: &mut Out) {
         let Some(owner) = self.streams.fetched(stream, record) else { return };
         match owner {
@@ -443,11 +429,11 @@ impl Player {
         for name in mapped.unknown {
             self.count_unknown(name, record.position, out);
         }
-        let mut receivers = BTreeSet::new();
+        let mut receivers = Changed::default();
         for (index, parts) in mapped.messages {
             let message = message(record, parts);
             if message.position >= self.targets[index].applied {
-                self.queue(index, Item::Message(message), &mut receivers, out);
+                self.targets.queue(index, Item::Message(message), &mut receivers);
             }
         }
         self.pass(now, record.position.next(), receivers, out);
@@ -481,9 +467,10 @@ impl Player {
     /// Moves the end of the main stream over an entry or a gap, which all its receivers have queued
     /// or noted as missed. Until then no target may send or recover: its bound, or the end of its
     /// recovery, could pass over the entry.
-    pub(super) fn pass(&mut self, now: Time, upto: Position, receivers: BTreeSet<usize>, out: &mut Out) {
+    pub(super) fn pass(&mut self, now: Time, upto: Position, receivers: Changed, out: &mut Out) {
         self.advance_main(upto);
-        receivers.into_iter().for_each(|index| self.advance(now, index, out));
+        receivers.closed.into_iter().for_each(|stream| self.streams.close(stream, out));
+        receivers.targets.into_iter().for_each(|index| self.advance(now, index, out));
         self.open_recoveries(now, out);
         if upto.since(self.scanned) >= self.config.limits.quiet_positions {
             self.scan(now, out);
@@ -501,86 +488,6 @@ impl Player {
         (self.dispatched, self.tail) = (Some(upto), self.tail.max(upto));
     }
 
-    /// Queues an item of the main stream, or notes that the target misses it. Adds the target and
-    /// those whose queues make room to `changed`.
-    fn queue(&mut self, index: usize, item: Item, changed: &mut BTreeSet<usize>, out: &mut Out) {
-        let is_unbounded = self.mutates(Mutation::QueueUnbounded);
-        let has_memory = is_unbounded || self.make_room(index, item.memory(), changed, out);
-        changed.insert(index);
-        let forgets = self.mutates(Mutation::OverflowForgotten);
-        let joins_late = self.mutates(Mutation::JoinTooLate);
-        let limits = self.config.limits;
-        self.edit(index, |target| {
-            let fits = is_unbounded || has_memory && target.normal.has_room(item.memory(), &limits);
-            match &mut target.state {
-                State::Normal if fits => target.push_normal(item),
-                State::Normal => target.state = State::Full { missed: item.position() },
-                State::Recovering(recovery) if recovery.missed.is_none() || joins_late => {
-                    if fits {
-                        target.push_normal(item);
-                    } else {
-                        recovery.missed = (!forgets).then_some(recovery.goal);
-                        target.normal.clear();
-                    }
-                }
-                _ => {}
-            }
-        });
-    }
-
-    /// Frees memory for an item of a target from the fullest queues. Returns whether it fits. Adds
-    /// the targets of these queues to `changed`.
-    pub(super) fn make_room(
-        &mut self,
-        index: usize,
-        bytes: usize,
-        changed: &mut BTreeSet<usize>,
-        out: &mut Out,
-    ) -> bool {
-        while self.memory + bytes > self.config.limits.memory {
-            let sizes = self.targets.iter().map(Target::queued_bytes).enumerate();
-            let (fullest, size) = sizes.max_by_key(|(_, size)| *size).expect("a player has targets");
-            if size == 0 {
-                // Only batches in flight remain. One item of each target is within the bound.
-                return self.targets[index].queued() == 0;
-            }
-            self.evict(fullest, out);
-            changed.insert(fullest);
-        }
-        true
-    }
-
-    /// Drops a part of a target's queues. The target reads it again later.
-    fn evict(&mut self, index: usize, out: &mut Out) {
-        let closed = self.edit(index, |target| {
-            let Target { state, normal, catchup, .. } = target;
-            match state {
-                State::Normal => {
-                    let missed = normal.drop_half().expect("a queue with bytes has items");
-                    *state = State::Full { missed };
-                    None
-                }
-                State::Full { missed } => {
-                    *missed = normal.drop_half().expect("a queue with bytes has items");
-                    None
-                }
-                State::Recovering(recovery) if !normal.is_empty() => {
-                    normal.clear();
-                    recovery.missed = Some(recovery.goal);
-                    None
-                }
-                State::Recovering(recovery) => {
-                    recovery.next = catchup.drop_half().expect("a queue with bytes has items");
-                    Some(())
-                }
-                other => unreachable!("a target without session has empty queues: {other:?}"),
-            }
-        });
-        if closed.is_some() {
-            self.yield_turn(index, out);
-        }
-    }
-
     /// Handles positions that a stream cannot read.
     fn gap(
         &mut self,
@@ -595,13 +502,12 @@ impl Player {
         match owner {
             Owner::Main => {
                 let end = end.max(self.dispatched.expect("the main stream is open"));
-                let mut receivers = BTreeSet::new();
+                let mut receivers = Changed::default();
                 for index in 0..self.targets.len() {
                     let from = from.max(self.targets[index].applied).max(self.targets[index].first);
                     if from < end {
-                        self.queue_gap(index, out);
                         let reason = reason.to_string();
-                        self.queue(index, Item::Gap { from, end, reason }, &mut receivers, out);
+                        self.targets.queue(index, Item::Gap { from, end, reason }, &mut receivers);
                     }
                 }
                 self.pass(now, end, receivers, out);
@@ -609,29 +515,10 @@ impl Player {
             }
             Owner::Recovery(index) => {
                 let jumps = self.mutates(Mutation::GapJumped);
-                let reason = reason.to_string();
-                self.edit(index, |target| {
-                    let State::Recovering(recovery) = &mut target.state else { return };
-                    let end = end.min(recovery.goal);
-                    let from = from.max(recovery.next);
-                    if from < end {
-                        recovery.next = end;
-                        if jumps {
-                            target.catchup.clear();
-                        }
-                        target.push_catchup(Item::Gap { from, end, reason });
-                    }
-                });
+                self.targets.edit(index, |target| target.recover_gap((from, end), reason, jumps));
                 self.advance(now, index, out);
                 self.refill(now, index, out);
             }
-        }
-    }
-
-    /// With a deliberate defect, a gap drops the messages queued before it.
-    fn queue_gap(&mut self, index: usize, _out: &mut Out) {
-        if self.mutates(Mutation::GapJumped) {
-            self.edit(index, |target| target.normal.clear());
         }
     }
 
@@ -641,15 +528,8 @@ impl Player {
         if self.is_over {
             return;
         }
-        let stopped = |(index, target): (usize, &Target)| {
-            matches!(target.state, State::Stopped(_)).then_some(TargetIndex(index))
-        };
-        let stopped: Vec<TargetIndex> = self.targets.iter().enumerate().filter_map(stopped).collect();
-        let is_done = |target: &Target| {
-            matches!(target.state, State::Stopped(_))
-                || target.state == State::Normal && target.applied >= until && target.queued() == 0
-        };
-        if self.targets.iter().all(is_done) {
+        if self.targets.iter().all(|target| target.is_at(until)) {
+            let stopped = self.targets.stopped();
             match stopped.is_empty() {
                 true => self.stop(Stop::Finished, out),
                 false => self.stop(Stop::FinishedWithout { stopped }, out),

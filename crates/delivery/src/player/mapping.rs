@@ -11,7 +11,7 @@ use seriatim_model::{Filter, Position, wal};
 
 /// Decides to which targets an entry belongs.
 ///
-/// It must give the same answer for the same entry at any time, because recovery maps entries again.
+/// It must give the same answer for the same entry at any time: recovery maps entries again.
 pub trait Mapper: fmt::Debug + Send + Sync {
     /// Adds what the entry holds for each target.
     fn map(&self, stored: &Stored, out: &mut Messages);
@@ -89,7 +89,7 @@ pub struct Rule {
 pub(super) struct Unreadable {
     /// The entry's position.
     pub(super) position: Position,
-    /// What is wrong with it.
+    /// The fault of the entry.
     pub(super) reason: String,
 }
 

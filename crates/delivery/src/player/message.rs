@@ -48,8 +48,8 @@ impl Message {
     }
 }
 
-/// A transaction of a target. It checks that the target's bound is `after` and that the epoch is the
-/// session's; applies the messages; and sets the bound to `upto`.
+/// A transaction of a target. It checks that the target's bound is `after` and that the epoch is
+/// the session's; applies the messages; and sets the bound to `upto`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     /// The target's bound before the batch.

@@ -35,6 +35,7 @@ mod starting;
 mod status;
 mod streams;
 mod target;
+mod targets;
 
 #[cfg(test)]
 mod player_tests;

@@ -33,9 +33,8 @@ impl Item {
     }
 }
 
-/// Messages and gaps, in order of their positions.
-///
-/// Invariant: positions increase ([`Target`](super::target::Target) asserts it).
+/// Messages and gaps, in order of their positions. [`Target`](super::target::Target) asserts the
+/// order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     items: VecDeque<Item>,

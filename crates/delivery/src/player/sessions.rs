@@ -1,4 +1,4 @@
-//! Sessions with targets: from the attach to the end, and what is sent.
+//! Sessions with targets: attach, batches, end.
 
 use std::time::Duration;
 
@@ -41,14 +41,9 @@ impl Player {
 
     fn next_deadline(&self) -> Option<Time> {
         let within = self.config.limits.apply_within;
-        let of_target = |target: &Target| match target.state {
-            State::Down { attach_at } => Some(attach_at),
-            State::Attaching { since } => Some(since + within),
-            _ => target.flying_since().map(|since| since + within),
-        };
         let start = self.started_at + self.config.limits.start_within;
         let starts = (self.dispatched.is_none() && self.has_ready()).then_some(start);
-        let targets = self.targets.iter().filter_map(of_target).min();
+        let targets = self.targets.iter().filter_map(|target| target.deadline(within)).min();
         [targets, self.streams_deadline(), self.scan_at, starts].into_iter().flatten().min()
     }
 
@@ -176,19 +171,10 @@ impl Player {
             return;
         }
         let limit = self.started_at + self.config.limits.start_within;
-        let is_pending = |target: &Target| match target.state {
-            State::Attaching { .. } | State::Doubted { .. } | State::Moving { .. } => true,
-            State::Down { .. } => target.last_error.is_none(),
-            _ => false,
-        };
-        if now < limit && self.targets.iter().any(is_pending) {
+        if now < limit && self.targets.iter().any(Target::is_pending) {
             return self.schedule(limit);
         }
-        let ready = |target: &Target| (target.state == State::Ready).then_some(target.applied);
-        let bounds: Vec<Position> = self.targets.iter().filter_map(ready).collect();
-        let highest = bounds.iter().copied().max().expect("a target is ready");
-        let near = |bound: &Position| highest.since(*bound) <= self.config.limits.join;
-        let lowest = bounds.into_iter().filter(near).min().expect("the highest is near");
+        let (lowest, highest) = self.targets.ready_bounds();
         let skips = self.mutates(Mutation::StartAtHighest);
         self.open_main(if skips { highest } else { lowest }, out);
         for index in 0..self.targets.len() {
@@ -211,13 +197,13 @@ impl Player {
             return out.push(Effect::Note(Note::CaughtUp { target }));
         }
         let joins = dispatched.since(from) <= self.config.limits.join;
-        self.turns += 1;
+        let since = self.targets.next_turn();
         let forgets_join = self.mutates(Mutation::JoinTooLate);
         self.targets[index].state = State::Recovering(Recovery {
             goal: dispatched,
             missed: (!joins || forgets_join).then_some(dispatched),
             next: from,
-            turn: Turn::Waiting { since: self.turns },
+            turn: Turn::Waiting { since },
         });
         out.push(Effect::Note(Note::Recovers { target, from, to: dispatched }));
         self.open_recoveries(now, out);
@@ -257,7 +243,8 @@ impl Player {
                     }
                     State::Recovering(_) if sends_early && may_send => {
                         let limits = self.config.limits;
-                        let messages = self.edit(index, |target| target.normal.take_messages(&limits));
+                        let messages =
+                            self.targets.edit(index, |target| target.normal.take_messages(&limits));
                         let Some(last) = messages.last() else { return };
                         let upto = last.position.next();
                         self.send(now, index, upto, messages, out);
@@ -273,7 +260,7 @@ impl Player {
                             reason: reason.clone(),
                         };
                         out.push(Effect::Note(note));
-                        self.edit(index, |target| target.source().and_then(super::queue::Queue::pop));
+                        self.targets.edit(index, |target| target.source().and_then(super::queue::Queue::pop));
                         self.send(now, index, end, vec![], out);
                     } else if sent < from {
                         self.send(now, index, from, vec![], out);
@@ -292,7 +279,7 @@ impl Player {
         let limits = self.config.limits;
         let dispatched = self.dispatched.expect("the main stream is open");
         let drops_last = self.mutates(Mutation::CaughtUpEarly);
-        let (upto, messages) = self.edit(index, |target| {
+        let (upto, messages) = self.targets.edit(index, |target| {
             let source = target.source().expect("the state sends");
             let messages = source.take_messages(&limits);
             if drops_last && source.len() == 1 && target.is_complete() {
@@ -306,13 +293,13 @@ impl Player {
     }
 
     fn send(&mut self, now: Time, index: usize, upto: Position, messages: Vec<Message>, out: &mut Out) {
-        let batch = self.edit(index, |target| target.fly(now, upto, messages));
+        let batch = self.targets.edit(index, |target| target.fly(now, upto, messages));
         let term = self.targets[index].term;
         out.push(Effect::Send { target: TargetIndex(index), term, batch });
         self.schedule(now + self.config.limits.apply_within);
     }
 
-    /// Moves the bounds of targets that receive no messages (the paper's dummy entries, section 2.6).
+    /// Moves the bounds of targets without messages (the paper's dummy entries, section 2.6).
     pub(super) fn scan(&mut self, now: Time, out: &mut Out) {
         let Some(dispatched) = self.dispatched else { return };
         (self.scanned, self.scan_at) = (dispatched, None);
@@ -322,7 +309,7 @@ impl Player {
             let over_queued = self.mutates(Mutation::AdvanceOverQueued);
             let target = &mut self.targets[index];
             if over_queued && target.state == State::Normal && !target.normal.is_empty() {
-                self.edit(index, |target| target.normal.clear());
+                self.targets.edit(index, |target| target.normal.clear());
                 self.send(now, index, dispatched, vec![], out);
                 continue;
             }
@@ -346,7 +333,7 @@ impl Player {
         if !self.is_current(index, term) {
             return;
         }
-        if !self.edit(index, |target| target.apply(upto)) {
+        if !self.targets.edit(index, |target| target.apply(upto)) {
             let reason = format!("it acknowledged position {upto}, where no batch ends");
             return self.broken(now, index, reason, out);
         }
@@ -388,7 +375,7 @@ impl Player {
                 self.broken(now, index, reason, out);
             }
             ApplyError::Rejected { position, reason } => {
-                match self.edit(index, |target| target.reject(position)) {
+                match self.targets.edit(index, |target| target.reject(position)) {
                     Some(message) => self.rejected(now, index, message, reason, out),
                     None => {
                         let reason = format!("it rejected position {position}, which is not in flight");
@@ -440,7 +427,7 @@ impl Player {
         }
         self.close_recovery(index, out);
         let keeps = self.mutates(Mutation::QueueKept);
-        self.edit(index, |target| target.end_session(keeps));
+        self.targets.edit(index, |target| target.end_session(keeps));
         self.targets[index].state = state;
         self.open_recoveries(now, out);
         self.start(now, out);

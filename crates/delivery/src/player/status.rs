@@ -12,7 +12,7 @@ use super::target::{State, Target};
 pub enum Stage {
     /// It receives the main stream.
     Normal,
-    /// It receives what it missed.
+    /// It receives the entries that it missed.
     Recovering,
     /// Its queue was full; it recovers after it has sent the queue.
     Full,
@@ -86,7 +86,7 @@ impl Player {
         PlayerStatus {
             dispatched: self.dispatched,
             tail: self.tail,
-            memory: self.memory,
+            memory: self.targets.memory(),
             targets: self.targets.iter().map(status).collect(),
             unknown: self
                 .unknown

@@ -1,6 +1,6 @@
 //! The player's subscriptions, and the turns of recoveries.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use seriatim_model::storage::Stored;
@@ -10,6 +10,7 @@ use seriatim_protocol::Mutation;
 use super::machine::{Effect, Note, Out, Player, StreamNumber, message};
 use super::queue::Item;
 use super::target::{State, Turn};
+use super::targets::Changed;
 
 /// Room of the main stream, in records.
 const MAIN_RECORDS: u64 = 1024;
@@ -120,7 +121,7 @@ impl Streams {
         out.push(Effect::Pull { stream, records, bytes });
     }
 
-    fn close(&mut self, stream: StreamNumber, out: &mut Out) {
+    pub(super) fn close(&mut self, stream: StreamNumber, out: &mut Out) {
         if self.open.remove(&stream).is_some() {
             out.push(Effect::Close { stream });
         }
@@ -154,10 +155,10 @@ impl Player {
             let message = message(record, parts);
             self.targets[index].read_ms = message.appended_ms;
             let item = Item::Message(message);
-            let mut others = BTreeSet::new();
-            let has_memory = self.make_room(index, item.memory(), &mut others, out);
+            let mut others = Changed::default();
+            let has_memory = self.targets.make_room(index, item.memory(), &mut others);
             let limits = self.config.limits;
-            let is_queued = self.edit(index, |target| {
+            let is_queued = self.targets.edit(index, |target| {
                 let fits = has_memory && target.catchup.has_room(item.memory(), &limits);
                 let is_open = target.hears(stream);
                 if is_open && fits {
@@ -165,8 +166,9 @@ impl Player {
                 }
                 fits || !is_open
             });
-            others.remove(&index);
-            others.into_iter().for_each(|other| self.advance(now, other, out));
+            others.targets.remove(&index);
+            others.closed.into_iter().for_each(|stream| self.streams.close(stream, out));
+            others.targets.into_iter().for_each(|other| self.advance(now, other, out));
             self.open_recoveries(now, out);
             if !is_queued {
                 self.yield_turn(index, out);
@@ -186,11 +188,12 @@ impl Player {
     /// Pulls more of a recovery, if its queue has room.
     pub(super) fn refill(&mut self, now: Time, index: usize, out: &mut Out) {
         let limits = self.config.limits;
+        let memory = self.targets.memory();
         let target = &mut self.targets[index];
         let is_free = target.catchup.is_half_free(&limits);
+        let has_memory = target.catchup.is_empty() || memory + limits.queue_bytes / 2 <= limits.memory;
         let State::Recovering(recovery) = &mut target.state else { return };
         let Turn::Open { stream, stalled } = &mut recovery.turn else { return };
-        let has_memory = target.catchup.is_empty() || self.memory + limits.queue_bytes / 2 <= limits.memory;
         if self.streams.open.get(stream).is_none_or(Open::has_room) {
             return;
         }
@@ -208,12 +211,8 @@ impl Player {
     }
 
     /// Takes the stream of a recovery away. The recovery waits for another turn.
-    pub(super) fn yield_turn(&mut self, index: usize, out: &mut Out) {
-        self.turns += 1;
-        let since = self.turns;
-        let Some(recovery) = self.targets[index].recovery() else { return };
-        let turn = std::mem::replace(&mut recovery.turn, Turn::Waiting { since });
-        if let Turn::Open { stream, .. } = turn {
+    fn yield_turn(&mut self, index: usize, out: &mut Out) {
+        if let Some(stream) = self.targets.yield_turn(index) {
             self.streams.close(stream, out);
         }
     }
@@ -232,7 +231,7 @@ impl Player {
     /// Opens streams for the recoveries that wait longest, within the limit.
     pub(super) fn open_recoveries(&mut self, now: Time, out: &mut Out) {
         while self.streams.recoveries() < self.config.limits.recoveries {
-            let Some(index) = self.next_waiting() else { return };
+            let Some(index) = self.targets.next_waiting() else { return };
             let shortens = u64::from(self.mutates(Mutation::RecoveryEndsEarly));
             let Some(recovery) = self.targets[index].recovery() else { return };
             let goal = Position(recovery.goal.0 - shortens);
@@ -251,24 +250,11 @@ impl Player {
         }
     }
 
-    /// The recovery that waits longest and has room for records.
-    fn next_waiting(&self) -> Option<usize> {
-        let limits = &self.config.limits;
-        let waiting = self.targets.iter().enumerate().filter_map(|(index, target)| match &target.state {
-            State::Recovering(recovery) if target.catchup.is_half_free(limits) => match recovery.turn {
-                Turn::Waiting { since } => Some((since, index)),
-                _ => None,
-            },
-            _ => None,
-        });
-        waiting.min().map(|(_, index)| index)
-    }
-
     /// Takes turns: streams without room for a while make way for waiting recoveries.
     pub(super) fn take_turns(&mut self, now: Time, out: &mut Out) {
         let yield_after = self.config.limits.yield_after;
         for index in 0..self.targets.len() {
-            if self.next_waiting().is_none() || self.mutates(Mutation::SlotKept) {
+            if self.targets.next_waiting().is_none() || self.mutates(Mutation::SlotKept) {
                 break;
             }
             let stalled = self.targets[index].stalled();
@@ -333,7 +319,7 @@ impl Player {
 
     pub(super) fn streams_deadline(&self) -> Option<Time> {
         let yield_after = self.config.limits.yield_after;
-        let waits = self.next_waiting().is_some() && !self.mutates(Mutation::SlotKept);
+        let waits = self.targets.next_waiting().is_some() && !self.mutates(Mutation::SlotKept);
         let stalled = self.targets.iter().filter(|_| waits).filter_map(super::target::Target::stalled);
         let yields = stalled.map(|since| since + yield_after).min();
         self.streams.deadline().into_iter().chain(yields).min()

@@ -108,7 +108,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// A recovery: the target receives what it lacks below `goal` from a stream of its own.
+/// A recovery: the target receives its missing entries below `goal` from a stream of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Recovery {
     /// End of the recovery stream.
@@ -295,6 +295,45 @@ impl Target {
         }
     }
 
+    /// Whether an answer to an attach, or to an empty batch, is due.
+    pub(super) fn is_pending(&self) -> bool {
+        match self.state {
+            State::Attaching { .. } | State::Doubted { .. } | State::Moving { .. } => true,
+            State::Down { .. } => self.last_error.is_none(),
+            _ => false,
+        }
+    }
+
+    /// Whether the target has everything below `until`, or is stopped.
+    pub(super) fn is_at(&self, until: Position) -> bool {
+        matches!(self.state, State::Stopped(_))
+            || self.state == State::Normal && self.applied >= until && self.queued() == 0
+    }
+
+    /// When the player must attach, or an answer is late.
+    pub(super) fn deadline(&self, within: Duration) -> Option<Time> {
+        match self.state {
+            State::Down { attach_at } => Some(attach_at),
+            State::Attaching { since } => Some(since + within),
+            _ => self.flying_since().map(|since| since + within),
+        }
+    }
+
+    /// Queues positions that the recovery stream cannot read. With a deliberate defect, it `jumps`
+    /// over the messages queued before them.
+    pub(super) fn recover_gap(&mut self, (from, end): (Position, Position), reason: &str, jumps: bool) {
+        let State::Recovering(recovery) = &mut self.state else { return };
+        let end = end.min(recovery.goal);
+        let from = from.max(recovery.next);
+        if from < end {
+            recovery.next = end;
+            if jumps {
+                self.catchup.clear();
+            }
+            self.push_catchup(Item::Gap { from, end, reason: reason.to_string() });
+        }
+    }
+
     /// Queues an item of the main stream.
     pub(super) fn push_normal(&mut self, item: Item) {
         let (last, goal) = (self.normal.last(), self.recovery().map(|recovery| recovery.goal));
@@ -364,7 +403,7 @@ impl Target {
         for flight in self.flights.drain(..applied) {
             self.flying_bytes -= flight.bytes;
         }
-        assert!(upto <= self.sent, "a target applies only what was sent");
+        assert!(upto <= self.sent, "a target applies only sent batches");
         (self.applied, self.acknowledged) = (upto, self.acknowledged.max(upto));
         (self.retry_after, self.last_error) = (RETRY_FIRST, None);
         true

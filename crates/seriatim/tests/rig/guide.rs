@@ -1,4 +1,5 @@
-//! Runs the commands of `README.md` and `docs/cluster.md` in one shell and compares the output.
+//! Runs the commands of `README.md`, `docs/cluster.md` and `docs/player.md` in one shell, and
+//! compares the output.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,6 +13,7 @@ use crate::members::has_etcd;
 use crate::process::{BINARY, NO_DISK_WARNING, own_host};
 
 const CLUSTER: &str = include_str!("../../../../docs/cluster.md");
+const PLAYER: &str = include_str!("../../../../docs/player.md");
 const README: &str = include_str!("../../../../README.md");
 
 /// An `sh` block, and the `text` block with its output.
@@ -213,6 +215,16 @@ async fn the_readme_works_as_it_is_pasted() {
     let page = README.replace("127.0.0.1", &host).replace("/tmp/", &format!("{}/", folder.display()));
     let page = page.replacen("```sh\n", &format!("```sh\nexport SERIATIM_SERVER={host}:7700\n"), 1);
     paste(&page.replace("\nseriatim dev &", &format!("\n{dev} &")), directory.path()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_tour_of_the_player_works_as_it_is_pasted() {
+    let directory = tempfile::tempdir().expect("a directory");
+    // Own loopback address, so that no port is taken.
+    let host = own_host();
+    let dev = format!("seriatim dev --limit {NO_DISK_WARNING} --listen {host}:7700 >");
+    let page = PLAYER.replacen("```sh\n", &format!("```sh\nexport SERIATIM_SERVER={host}:7700\n"), 1);
+    paste(&page.replace("\nseriatim dev >", &format!("\n{dev}")), directory.path()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

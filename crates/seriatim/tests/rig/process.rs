@@ -71,7 +71,7 @@ impl Process {
         kill_process(self.pid(), signal).expect("it can be signalled");
     }
 
-    /// Limits the size of files that it writes, in bytes, until the next call. `u64::MAX`: no limit.
+    /// Limits the size of its written files, in bytes, until the next call. `u64::MAX`: no limit.
     pub(crate) fn limit_file_sizes_softly(&self, bytes: u64) {
         let limit = Rlimit { current: (bytes < u64::MAX).then_some(bytes), maximum: None };
         prlimit(Some(self.pid()), Resource::Fsize, limit).expect("it can be limited");

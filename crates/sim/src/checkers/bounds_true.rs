@@ -1,5 +1,5 @@
-//! A target has applied exactly its messages below its bound, except those that an operator passed
-//! over. It acknowledges no bound above the one that it stores.
+//! A target has applied exactly its messages below its bound, without the skipped ones. It
+//! acknowledges no bound above its stored bound.
 
 use std::collections::BTreeSet;
 

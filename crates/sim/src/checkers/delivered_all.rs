@@ -1,5 +1,4 @@
-//! After the last fault every target gets all its entries, except those that an operator passed
-//! over.
+//! After the last fault every target receives all its entries, without the skipped ones.
 
 use super::Finding;
 use crate::history::History;

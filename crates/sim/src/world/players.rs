@@ -597,7 +597,7 @@ impl Players {
         if run.is_paused {
             return run.held.push_back(Held::Frame(from, bytes.clone()));
         }
-        let (_, sender, to, message) = open(bytes.clone()).expect("what was encoded is decoded");
+        let (_, sender, to, message) = open(bytes.clone()).expect("the encoding is valid");
         let text = Brief(&message);
         cluster.scene.tell(format_args!("{from:?} {sender:?} to player {number} {to:?}: {text}"));
         let (Party::Node(node), Endpoint::Client(machine)) = (from, to) else { return };
@@ -677,7 +677,7 @@ impl Players {
         self.comes(cluster, number, input);
     }
 
-    /// Looks whether targets that are well have what they should.
+    /// Notes whether each healthy target has its entries.
     fn looks(&mut self, cluster: &mut Cluster) {
         let now = cluster.scene.now;
         cluster.scene.schedule(now + LOOK_EVERY, Happening::Play(Play::Looks));

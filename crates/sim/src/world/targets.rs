@@ -1,4 +1,5 @@
-//! Targets of players: each stores its bound and its effects in one transaction, and fails at times.
+//! Targets of players: each stores its bound and its effects in one transaction, and sometimes
+//! fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -50,7 +51,7 @@ pub(super) enum Fault {
     Orphaned,
 }
 
-/// What follows from a request: an answer, and a request that the target handles later.
+/// The consequences of a request: an answer, and a request that the target handles later.
 #[derive(Debug, Default)]
 pub(super) struct Handled {
     pub(super) answer: Option<Input>,
@@ -70,7 +71,7 @@ struct Channel {
 #[derive(Debug)]
 pub(super) struct Target {
     index: TargetIndex,
-    /// What it stores, and what happened.
+    /// Its stored state, and its history.
     pub(super) played: Played,
     copies: Vec<Database>,
     /// When it starts. None: it is up.

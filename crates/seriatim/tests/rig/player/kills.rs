@@ -141,3 +141,42 @@ async fn a_full_disk_under_one_target_delays_no_other() {
     player.stop(Signal::INT).await;
     check(&stage, &ledger).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_postgresql_receives_each_entry_once() {
+    let Some(mut server) = seriatim_player::testing::PostgresServer::start() else { return };
+    let mut stage = Stage::new().await;
+    let table = "create table entries (number bigserial primary key, position bigint, body text)";
+    server.execute("postgres", table);
+    let target = format!(
+        "[[target]]\nid = \"billing\"\nkind = \"postgres\"\nurl = \"{}\"\n\
+         statement = \"insert into entries (position, body) values ($position, $text)\"\n",
+        server.url("postgres")
+    );
+    let config = stage.configure("player.toml", "map = \"key\"", &target);
+    let player = stage.play(&config, &[]).await;
+    let count = |server: &seriatim_player::testing::PostgresServer| {
+        server.query("postgres", "select count(*) from entries")[0].parse::<u64>().expect("a number")
+    };
+    let mut lines = 100;
+    for _ in 0..loops() {
+        let before = count(&server);
+        let appends = {
+            let command = stage.command.clone();
+            let text: String = (lines..lines + 20_000).map(|line| format!("line {line}\n")).collect();
+            tokio::spawn(async move { command.good_on(&["append", "orders"], text.as_bytes()).await })
+        };
+        lines += 20_000;
+        until("the database receives entries", || count(&server) > before).await;
+        server.kill();
+        server.restart();
+        appends.await.expect("the appends succeed");
+    }
+    let all = 20_000 * u64::from(loops());
+    until("the database receives all", || count(&server) >= all).await;
+    player.stop(Signal::INT).await;
+    let rows = server.query("postgres", "select position || ' ' || body from entries order by number");
+    let log = log_of(&stage, "orders").await;
+    let log: Vec<String> = log.into_iter().map(|(position, body)| format!("{position} {body}")).collect();
+    assert!(rows == log, "the rows are the log, in order");
+}
