@@ -10,6 +10,8 @@ use tokio::sync::mpsc;
 use crate::control::{ControlLog, Event, Holder, StatusRecord, TargetRecord};
 use crate::runner::{Ending, Happening, PlayerError, Runner};
 
+/// Outcomes of commands that wait for the control log.
+const OUTCOMES: usize = 1024;
 /// Least time between two records of a moving player, unless a target changes its state.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 /// Least time between two records, in any case.
@@ -23,7 +25,7 @@ const END_WITHIN: Duration = Duration::from_secs(3);
 /// control log may be away.
 pub(crate) struct Recorder {
     events: mpsc::Sender<Event>,
-    outcomes: mpsc::UnboundedSender<Event>,
+    outcomes: mpsc::Sender<Event>,
     writer: tokio::task::JoinHandle<()>,
     /// Whether a program asked for the status, or a target changed its state.
     is_asked: bool,
@@ -40,7 +42,7 @@ impl Recorder {
     pub(crate) fn start(control: ControlLog, claim: Position, notices: mpsc::Sender<Happening>) -> Self {
         // A status that does not fit is dropped: a later one replaces it.
         let (events, statuses) = mpsc::channel(1);
-        let (outcomes, done) = mpsc::unbounded_channel();
+        let (outcomes, done) = mpsc::channel(OUTCOMES);
         let writer = tokio::spawn(write(control, claim, statuses, done, notices));
         Self {
             events,
@@ -69,9 +71,8 @@ impl Recorder {
 
     /// Records the outcome of a command.
     pub(crate) fn done(&mut self, command: u64, outcome: Result<(), String>) {
-        let event = Event::Done { command, error: outcome.err() };
-        // The writer ends only after the player.
-        let _ = self.outcomes.send(event);
+        // Without room, the control log is away for long. The next run finds the command again.
+        let _ = self.outcomes.try_send(Event::Done { command, error: outcome.err() });
     }
 
     /// When to call [`Runner::record_status`]. None: nothing has changed.
@@ -106,7 +107,7 @@ async fn write(
     control: ControlLog,
     claim: Position,
     mut statuses: mpsc::Receiver<Event>,
-    mut outcomes: mpsc::UnboundedReceiver<Event>,
+    mut outcomes: mpsc::Receiver<Event>,
     notices: mpsc::Sender<Happening>,
 ) {
     let mut first = claim;
@@ -187,8 +188,9 @@ impl Runner {
         let is_deposed = matches!(outcome, Err(PlayerError::Deposed { .. } | PlayerError::Fenced { .. }));
         let Recorder { events, outcomes, writer, .. } = self.recorder;
         if !is_deposed {
-            let _ = outcomes.send(record);
-            let _ = outcomes.send(Event::Ended { epoch: self.epoch });
+            // Without room, the control log is away, and the next player waits for silence.
+            let _ = outcomes.try_send(record);
+            let _ = outcomes.try_send(Event::Ended { epoch: self.epoch });
         }
         drop((events, outcomes));
         let _ = tokio::time::timeout(END_WITHIN, writer).await;

@@ -24,6 +24,10 @@ use crate::targets::AnyTarget;
 
 /// Happenings that wait for the machine.
 const HAPPENINGS: usize = 4096;
+/// Calls that wait for a target. A session has one attach, at most 8 batches and one detach.
+const CALLS: usize = 1024;
+/// Pulls that wait for a stream.
+const PULLS: usize = 64;
 /// Happenings that the machine handles before its effects are performed.
 const AT_ONCE: usize = 64;
 /// How long an ending player waits for the answers to its batches.
@@ -227,8 +231,8 @@ pub(crate) struct Runner {
     pub(crate) machine: Player,
     happenings: mpsc::Receiver<Happening>,
     pub(crate) sender: mpsc::Sender<Happening>,
-    streams: BTreeMap<StreamNumber, (mpsc::UnboundedSender<Room>, tokio::task::JoinHandle<()>)>,
-    targets: Vec<mpsc::UnboundedSender<Call>>,
+    streams: BTreeMap<StreamNumber, (mpsc::Sender<Room>, tokio::task::JoinHandle<()>)>,
+    targets: Vec<mpsc::Sender<Call>>,
     pin: Option<watch::Sender<Option<Position>>>,
     /// Batches without answer.
     calls: usize,
@@ -246,7 +250,7 @@ impl Runner {
         let mut configs = vec![];
         for (number, (target, (_, rules))) in settings.targets.drain(..).zip(claimed.rules.iter()).enumerate()
         {
-            let (calls, receiver) = mpsc::unbounded_channel();
+            let (calls, receiver) = mpsc::channel(CALLS);
             let unanswered = target.target.unanswered();
             let index = TargetIndex(number);
             let (stream, happenings) = (stream.clone(), sender.clone());
@@ -417,15 +421,15 @@ impl Runner {
     ) -> Result<ControlFlow<()>, PlayerError> {
         match effect {
             Effect::Open { stream, from, end } => {
-                let (pulls, receiver) = mpsc::unbounded_channel();
+                let (pulls, receiver) = mpsc::channel(PULLS);
                 let reading =
                     streams::read(self.log.clone(), stream, (from, end), receiver, self.sender.clone());
                 self.streams.insert(stream, (pulls, tokio::spawn(reading)));
             }
             Effect::Pull { stream, records, bytes } => {
                 if let Some((pulls, _)) = self.streams.get(&stream) {
-                    // The stream may have ended just now.
-                    let _ = pulls.send((records, bytes));
+                    // The stream may have ended just now. It has room: it used up earlier pulls.
+                    let _ = pulls.try_send((records, bytes));
                 }
             }
             Effect::Close { stream } => {
@@ -453,7 +457,8 @@ impl Runner {
     }
 
     fn call(&self, target: TargetIndex, call: Call) {
-        self.targets[target.0].send(call).expect("a target's task outlives the runner");
+        let sent = self.targets[target.0].try_send(call);
+        sent.expect("a target's task outlives the runner, and its queue has room for several sessions");
     }
 
     fn stopped(&self, stop: Stop) -> Result<ControlFlow<()>, PlayerError> {

@@ -32,7 +32,7 @@ pub(crate) struct Place {
 }
 
 /// Serves a target until the player drops the sender of calls.
-pub(crate) async fn serve<T: Target>(mut target: T, place: Place, calls: mpsc::UnboundedReceiver<Call>) {
+pub(crate) async fn serve<T: Target>(mut target: T, place: Place, calls: mpsc::Receiver<Call>) {
     let Place { index, stream, epoch, happenings } = place;
     let mut calls = Calls { calls, waiting: VecDeque::new() };
     while let Some(call) = calls.next().await {
@@ -65,7 +65,7 @@ pub(crate) async fn serve<T: Target>(mut target: T, place: Place, calls: mpsc::U
 pub(crate) async fn serve_grpc(
     target: crate::targets::grpc::Grpc,
     place: Place,
-    calls: mpsc::UnboundedReceiver<Call>,
+    calls: mpsc::Receiver<Call>,
 ) {
     let Place { index, stream, epoch, happenings } = place;
     let mut calls = Calls { calls, waiting: VecDeque::new() };
@@ -128,7 +128,7 @@ async fn answer(
 
 /// The queue of calls. `waiting` has the calls that arrived while another one ran.
 struct Calls {
-    calls: mpsc::UnboundedReceiver<Call>,
+    calls: mpsc::Receiver<Call>,
     waiting: VecDeque<Call>,
 }
 

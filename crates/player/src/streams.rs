@@ -14,7 +14,7 @@ pub(crate) async fn read(
     log: Log,
     stream: StreamNumber,
     (from, end): (Position, Option<Position>),
-    mut pulls: mpsc::UnboundedReceiver<Room>,
+    mut pulls: mpsc::Receiver<Room>,
     happenings: mpsc::Sender<Happening>,
 ) {
     let options = SubscribeOptions::default().skip_lost();

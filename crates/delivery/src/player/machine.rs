@@ -1,6 +1,6 @@
 //! The machine: its inputs, its effects, and the main stream.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,15 +10,12 @@ use seriatim_protocol::Mutation;
 
 use super::commands::Command;
 use super::limits::PlayerLimits;
-use super::mapping::{Mapping, Rules};
+use super::mapping::{Mapping, Rules, Unknown};
 use super::message::{ApplyError, AttachError, Batch, Message};
 use super::queue::Item;
 use super::streams::{Owner, Streams};
 use super::target::{Target, TargetConfig, Term, Why};
 use super::targets::{Changed, Targets};
-
-/// Most names of unknown targets that a player counts.
-const UNKNOWN_NAMES: usize = 64;
 
 /// A subscription of the player. Numbers are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -328,8 +325,7 @@ pub struct Player {
     pub(super) scan_at: Option<Time>,
     /// The main stream's end at the last search.
     pub(super) scanned: Position,
-    /// Names of unknown targets, with the number of their messages and the first position.
-    pub(super) unknown: BTreeMap<String, (u64, Position)>,
+    pub(super) unknown: Unknown,
     pub(super) is_over: bool,
 }
 
@@ -355,7 +351,7 @@ impl Player {
             wake_at: Some(now),
             scan_at: None,
             scanned: Position::ZERO,
-            unknown: BTreeMap::new(),
+            unknown: Unknown::default(),
             is_over: false,
             config,
         }
@@ -427,7 +423,9 @@ impl Player {
     fn dispatch(&mut self, now: Time, stream: StreamNumber, record: &Stored, out: &mut Out) {
         let Some(mapped) = self.map(record, out) else { return };
         for name in mapped.unknown {
-            self.count_unknown(name, record.position, out);
+            if self.unknown.count(&name, record.position) {
+                out.push(Effect::Note(Note::Unknown { name, position: record.position }));
+            }
         }
         let mut receivers = Changed::default();
         for (index, parts) in mapped.messages {
@@ -452,15 +450,6 @@ impl Player {
                 self.stop(Stop::Unreadable { position, reason }, out);
                 None
             }
-        }
-    }
-
-    fn count_unknown(&mut self, name: String, position: Position, out: &mut Out) {
-        if let Some((count, _)) = self.unknown.get_mut(&name) {
-            *count += 1;
-        } else if self.unknown.len() < UNKNOWN_NAMES {
-            self.unknown.insert(name.clone(), (1, position));
-            out.push(Effect::Note(Note::Unknown { name, position }));
         }
     }
 

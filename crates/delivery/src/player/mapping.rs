@@ -198,6 +198,31 @@ impl Mapping {
     }
 }
 
+/// Most names of unknown targets that a player counts.
+const UNKNOWN_NAMES: usize = 64;
+
+/// Names of unknown targets, with the number of their messages and the first position.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Unknown(BTreeMap<String, (u64, Position)>);
+
+impl Unknown {
+    /// Counts a message. Returns whether the name is new.
+    pub(super) fn count(&mut self, name: &str, position: Position) -> bool {
+        if let Some((count, _)) = self.0.get_mut(name) {
+            *count += 1;
+        } else if self.0.len() < UNKNOWN_NAMES {
+            self.0.insert(name.to_owned(), (1, position));
+            return true;
+        }
+        false
+    }
+
+    /// The names, the numbers of their messages, and their first positions.
+    pub(super) fn all(&self) -> Vec<(String, u64, Position)> {
+        self.0.iter().map(|(name, (count, first))| (name.clone(), *count, *first)).collect()
+    }
+}
+
 /// The part as a slice of its record, or as a copy if it is small: a slice keeps the record alive.
 fn own_part(part: Bytes, record_bytes: usize) -> Bytes {
     if part.len() < record_bytes / 4 { Bytes::copy_from_slice(&part) } else { part }

@@ -11,10 +11,6 @@ use super::queue::Item;
 use super::target::{Recovery, State, Target, Term, Turn, Why};
 
 impl Player {
-    fn is_current(&self, index: usize, term: Term) -> bool {
-        self.targets.get(index).is_some_and(|target| target.term == term)
-    }
-
     pub(super) fn wake(&mut self, now: Time, out: &mut Out) {
         self.wake_at = None;
         for index in 0..self.targets.len() {
@@ -42,7 +38,7 @@ impl Player {
     fn next_deadline(&self) -> Option<Time> {
         let within = self.config.limits.apply_within;
         let start = self.started_at + self.config.limits.start_within;
-        let starts = (self.dispatched.is_none() && self.has_ready()).then_some(start);
+        let starts = (self.dispatched.is_none() && self.targets.has_ready()).then_some(start);
         let targets = self.targets.iter().filter_map(|target| target.deadline(within)).min();
         [targets, self.streams_deadline(), self.scan_at, starts].into_iter().flatten().min()
     }
@@ -68,7 +64,9 @@ impl Player {
         outcome: Result<Position, AttachError>,
         out: &mut Out,
     ) {
-        if !self.is_current(index, term) || !matches!(self.targets[index].state, State::Attaching { .. }) {
+        if !self.targets.has_term(index, term)
+            || !matches!(self.targets[index].state, State::Attaching { .. })
+        {
             return;
         }
         match outcome {
@@ -159,15 +157,11 @@ impl Player {
         self.advance(now, index, out);
     }
 
-    fn has_ready(&self) -> bool {
-        self.targets.iter().any(|target| target.state == State::Ready)
-    }
-
     /// Opens the main stream when all targets have answered, or enough time has passed. It starts
     /// at the lowest bound near the highest: a target that was away for days does not pull the
     /// others through its past (the paper starts at the lowest bound, algorithm 5).
     fn start(&mut self, now: Time, out: &mut Out) {
-        if self.dispatched.is_some() || !self.has_ready() || self.is_over {
+        if self.dispatched.is_some() || !self.targets.has_ready() || self.is_over {
             return;
         }
         let limit = self.started_at + self.config.limits.start_within;
@@ -330,7 +324,7 @@ impl Player {
     }
 
     pub(super) fn applied(&mut self, now: Time, index: usize, term: Term, upto: Position, out: &mut Out) {
-        if !self.is_current(index, term) {
+        if !self.targets.has_term(index, term) {
             return;
         }
         if !self.targets.edit(index, |target| target.apply(upto)) {
@@ -363,7 +357,7 @@ impl Player {
         error: ApplyError,
         out: &mut Out,
     ) {
-        if !self.is_current(index, term) {
+        if !self.targets.has_term(index, term) {
             return;
         }
         match error {

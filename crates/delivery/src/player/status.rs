@@ -88,11 +88,7 @@ impl Player {
             tail: self.tail,
             memory: self.targets.memory(),
             targets: self.targets.iter().map(status).collect(),
-            unknown: self
-                .unknown
-                .iter()
-                .map(|(name, (count, first))| (name.clone(), *count, *first))
-                .collect(),
+            unknown: self.unknown.all(),
         }
     }
 

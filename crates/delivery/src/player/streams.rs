@@ -16,6 +16,8 @@ use super::targets::Changed;
 const MAIN_RECORDS: u64 = 1024;
 /// Room of the main stream, in bytes.
 const MAIN_BYTES: i64 = 4 << 20;
+/// Longest turn of a recovery while another one waits, as a multiple of the time without room.
+const TURN: u32 = 10;
 /// First wait before a failed stream is opened again.
 const REOPEN_FIRST: Duration = Duration::from_millis(100);
 /// Longest wait before a failed stream is opened again.
@@ -193,7 +195,7 @@ impl Player {
         let is_free = target.catchup.is_half_free(&limits);
         let has_memory = target.catchup.is_empty() || memory + limits.queue_bytes / 2 <= limits.memory;
         let State::Recovering(recovery) = &mut target.state else { return };
-        let Turn::Open { stream, stalled } = &mut recovery.turn else { return };
+        let Turn::Open { stream, stalled, .. } = &mut recovery.turn else { return };
         if self.streams.open.get(stream).is_none_or(Open::has_room) {
             return;
         }
@@ -244,21 +246,25 @@ impl Player {
             let range = (recovery.next, Some(goal));
             let stream = self.streams.open(Owner::Recovery(index), range, out);
             if let Some(recovery) = self.targets[index].recovery() {
-                recovery.turn = Turn::Open { stream, stalled: None };
+                let until = now + self.config.limits.yield_after * TURN;
+                recovery.turn = Turn::Open { stream, stalled: None, until };
             }
             self.refill(now, index, out);
         }
+        if let Some(at) = self.streams_deadline() {
+            self.schedule(at);
+        }
     }
 
-    /// Takes turns: streams without room for a while make way for waiting recoveries.
+    /// Takes turns: streams without room for a while, or with a long turn, make way for waiting
+    /// recoveries.
     pub(super) fn take_turns(&mut self, now: Time, out: &mut Out) {
         let yield_after = self.config.limits.yield_after;
         for index in 0..self.targets.len() {
             if self.targets.next_waiting().is_none() || self.mutates(Mutation::SlotKept) {
                 break;
             }
-            let stalled = self.targets[index].stalled();
-            if stalled.is_some_and(|since| now >= since + yield_after) {
+            if self.targets[index].yields_at(yield_after).is_some_and(|at| now >= at) {
                 self.yield_turn(index, out);
                 self.open_recoveries(now, out);
             }
@@ -308,8 +314,9 @@ impl Player {
                 Owner::Recovery(index) => {
                     if self.targets[index].hears(old)
                         && let Some(recovery) = self.targets[index].recovery()
+                        && let Turn::Open { stream: number, stalled, .. } = &mut recovery.turn
                     {
-                        recovery.turn = Turn::Open { stream, stalled: None };
+                        (*number, *stalled) = (stream, None);
                     }
                     self.refill(now, index, out);
                 }
@@ -320,8 +327,8 @@ impl Player {
     pub(super) fn streams_deadline(&self) -> Option<Time> {
         let yield_after = self.config.limits.yield_after;
         let waits = self.targets.next_waiting().is_some() && !self.mutates(Mutation::SlotKept);
-        let stalled = self.targets.iter().filter(|_| waits).filter_map(super::target::Target::stalled);
-        let yields = stalled.map(|since| since + yield_after).min();
+        let targets = self.targets.iter().filter(|_| waits);
+        let yields = targets.filter_map(|target| target.yields_at(yield_after)).min();
         self.streams.deadline().into_iter().chain(yields).min()
     }
 }

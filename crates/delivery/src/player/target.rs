@@ -125,8 +125,9 @@ pub(super) struct Recovery {
 pub(super) enum Turn {
     /// No stream. Earlier ones come first.
     Waiting { since: u64 },
-    /// The stream, and since when the queue has had no room for more.
-    Open { stream: StreamNumber, stalled: Option<Time> },
+    /// The stream, since when the queue has had no room for more, and when the turn ends if another
+    /// recovery waits.
+    Open { stream: StreamNumber, stalled: Option<Time>, until: Time },
     /// The stream reached the goal.
     Complete,
 }
@@ -269,10 +270,12 @@ impl Target {
         }
     }
 
-    /// Since when the recovery stream has had no room.
-    pub(super) fn stalled(&self) -> Option<Time> {
+    /// When the recovery stream makes way for a waiting one.
+    pub(super) fn yields_at(&self, yield_after: Duration) -> Option<Time> {
         match &self.state {
-            State::Recovering(Recovery { turn: Turn::Open { stalled, .. }, .. }) => *stalled,
+            State::Recovering(Recovery { turn: Turn::Open { stalled, until, .. }, .. }) => {
+                Some(stalled.map_or(*until, |since| (since + yield_after).min(*until)))
+            }
             _ => None,
         }
     }

@@ -9,7 +9,7 @@ use seriatim_protocol::Mutation;
 use super::limits::PlayerLimits;
 use super::machine::{StreamNumber, TargetIndex};
 use super::queue::Item;
-use super::target::{State, Target, Turn};
+use super::target::{State, Target, Term, Turn};
 
 /// What a change of the queues demands of the player.
 #[derive(Debug, Default)]
@@ -57,6 +57,16 @@ impl Targets {
 
     pub(super) fn memory(&self) -> usize {
         self.memory
+    }
+
+    /// Whether this is the target's present session.
+    pub(super) fn has_term(&self, index: usize, term: Term) -> bool {
+        self.all.get(index).is_some_and(|target| target.term == term)
+    }
+
+    /// Whether a target waits for the main stream.
+    pub(super) fn has_ready(&self) -> bool {
+        self.all.iter().any(|target| target.state == State::Ready)
     }
 
     /// The stopped targets.

@@ -90,7 +90,7 @@ impl AnyTarget {
     }
 
     /// Starts the task that performs the calls.
-    pub(crate) fn serve(self, place: Place, calls: mpsc::UnboundedReceiver<Call>) {
+    pub(crate) fn serve(self, place: Place, calls: mpsc::Receiver<Call>) {
         match self {
             #[cfg(feature = "sqlite")]
             Self::Sqlite(target) => tokio::spawn(serve(target, place, calls)),

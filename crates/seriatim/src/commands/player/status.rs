@@ -20,14 +20,15 @@ pub(super) async fn run(client: &Client, name: &str, json: bool, watch: bool) ->
         note(format_args!("no player '{name}' responds; this is its last status"));
         status = asking.last();
     }
-    let Some(mut status) = status else {
+    let Some(status) = status else {
         return Err(Failure::new(format!("the player '{name}' has reported no status yet")));
     };
     print(&status, json)?;
-    while watch {
-        if let Some(next) = asking.next(ASK_EVERY).await? {
-            status = next;
-            print(&status, json)?;
+    if watch {
+        loop {
+            if let Some(status) = asking.next(ASK_EVERY).await? {
+                print(&status, json)?;
+            }
         }
     }
     let stopped = Stage::Stopped.to_string();

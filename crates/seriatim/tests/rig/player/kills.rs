@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rand::RngExt;
 use rustix::process::Signal;
+use seriatim_target::testing::Memory;
 
 use super::{Stage, log_of, loops, until};
 
@@ -179,4 +180,49 @@ async fn a_killed_postgresql_receives_each_entry_once() {
     let log = log_of(&stage, "orders").await;
     let log: Vec<String> = log.into_iter().map(|(position, body)| format!("{position} {body}")).collect();
     assert!(rows == log, "the rows are the log, in order");
+}
+
+/// Serves the memory at an address, on a runtime of its own, which ends all connections and calls
+/// when it shuts down.
+async fn serve(memory: &Memory, address: &str) -> (tokio::runtime::Runtime, String) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let (memory, address) = (memory.clone(), address.to_owned());
+    let listening = runtime.spawn(async move {
+        let listener = tokio::net::TcpListener::bind(address).await.expect("the port is free");
+        let address = listener.local_addr().expect("an address").to_string();
+        tokio::spawn(seriatim_target::serve(listener, memory, std::future::pending()));
+        address
+    });
+    let address = listening.await.expect("it listens");
+    (runtime, address)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_service_receives_each_entry_once() {
+    let mut stage = Stage::new().await;
+    let memory = Memory::default();
+    let (mut runtime, address) = serve(&memory, "127.0.0.1:0").await;
+    let target = format!("[[target]]\nid = \"service\"\nkind = \"grpc\"\nurl = \"http://{address}\"\n");
+    let config = stage.configure("player.toml", "map = \"key\"", &target);
+    let player = stage.play(&config, &[]).await;
+    let appends = {
+        let command = stage.command.clone();
+        let text: String = (100..30_100).map(|line| format!("line {line}\n")).collect();
+        tokio::spawn(async move { command.good_on(&["append", "orders"], text.as_bytes()).await })
+    };
+    for kill in 1..=3 {
+        until("the service receives entries", || memory.messages().len() >= kill * 3000).await;
+        runtime.shutdown_background();
+        (runtime, _) = serve(&memory, &address).await;
+    }
+    appends.await.expect("the appends succeed");
+    until("the service receives all", || memory.messages().len() >= 30_000).await;
+    player.stop(Signal::INT).await;
+    runtime.shutdown_background();
+    let text = |part: &[u8]| String::from_utf8(part.to_vec()).expect("text");
+    let messages = memory.messages();
+    let messages: Vec<_> =
+        messages.iter().map(|message| (message.position, text(&message.parts[0]))).collect();
+    assert!(messages == log_of(&stage, "orders").await, "the messages are the log, in order");
 }
