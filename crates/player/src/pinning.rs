@@ -23,13 +23,20 @@ pub(crate) fn start(
             let bound = *bounds.borrow_and_update();
             // A restored target may have a lower bound; a pin moves only up.
             let Some(position) = bound.filter(|bound| pinned < Some(*bound)) else { continue };
-            match raise(&log, &name, position).await {
-                Ok(Some(problem)) | Err(problem) => {
-                    if happenings.send(Happening::Notice(problem)).await.is_err() {
-                        return;
-                    }
+            let problem = match raise(&log, &name, position).await {
+                Ok(problem) => {
+                    pinned = Some(position);
+                    problem
                 }
-                Ok(None) => pinned = Some(position),
+                Err(problem) => {
+                    bounds.mark_changed();
+                    Some(problem)
+                }
+            };
+            if let Some(problem) = problem
+                && happenings.send(Happening::Notice(problem)).await.is_err()
+            {
+                return;
             }
             tokio::time::sleep(RAISE_EVERY).await;
         }

@@ -1,10 +1,14 @@
 //! What a running player tells its operator and its control log.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use serde::Serialize;
 use seriatim_client::{AppendOptions, Position, Record};
 use seriatim_delivery::player::{Input, Message, Note, PlayerStatus, Stage, TargetIndex, TargetStatus};
+use seriatim_model::limits;
 use tokio::sync::mpsc;
 
 use crate::control::{ControlLog, Event, Holder, StatusRecord, TargetRecord};
@@ -24,7 +28,7 @@ const END_WITHIN: Duration = Duration::from_secs(3);
 /// The player's records in the control log. A task of its own appends them in order, because the
 /// control log may be away.
 pub(crate) struct Recorder {
-    events: mpsc::Sender<Event>,
+    events: mpsc::Sender<(Event, Position)>,
     outcomes: mpsc::Sender<Event>,
     writer: tokio::task::JoinHandle<()>,
     /// Whether a program asked for the status, or a target changed its state.
@@ -33,17 +37,21 @@ pub(crate) struct Recorder {
     stages: Vec<(Stage, Option<String>)>,
     moved: (Option<Position>, Vec<Position>),
     has_moved: bool,
+    /// Positions of commands without outcome. The control log keeps them.
+    open: BTreeSet<u64>,
+    /// Everything below is read.
+    read: Position,
     /// When the status is compared with the recorded one. None: nothing has happened since.
     compare_at: Option<Instant>,
     compared_at: Option<Instant>,
 }
 
 impl Recorder {
-    pub(crate) fn start(control: ControlLog, claim: Position, notices: mpsc::Sender<Happening>) -> Self {
+    pub(crate) fn start(control: ControlLog, first: Position, notices: mpsc::Sender<Happening>) -> Self {
         // A status that does not fit is dropped: a later one replaces it.
         let (events, statuses) = mpsc::channel(1);
         let (outcomes, done) = mpsc::channel(OUTCOMES);
-        let writer = tokio::spawn(write(control, claim, statuses, done, notices));
+        let writer = tokio::spawn(write(control, first, statuses, done, notices));
         Self {
             events,
             outcomes,
@@ -53,6 +61,8 @@ impl Recorder {
             stages: vec![],
             moved: (None, vec![]),
             has_moved: false,
+            open: BTreeSet::new(),
+            read: Position::ZERO,
             compare_at: None,
             compared_at: None,
         }
@@ -69,8 +79,19 @@ impl Recorder {
         self.is_asked = true;
     }
 
+    /// Notes that everything up to this position is read.
+    pub(crate) fn read(&mut self, position: Position) {
+        self.read = position.next();
+    }
+
+    /// Notes a command without outcome.
+    pub(crate) fn opened(&mut self, command: u64) {
+        self.open.insert(command);
+    }
+
     /// Records the outcome of a command.
     pub(crate) fn done(&mut self, command: u64, outcome: Result<(), String>) {
+        self.open.remove(&command);
         // Without room, the control log is away for long. The next run finds the command again.
         let _ = self.outcomes.try_send(Event::Done { command, error: outcome.err() });
     }
@@ -105,17 +126,16 @@ impl Recorder {
 /// Appends outcomes and statuses, and repeats what fails.
 async fn write(
     control: ControlLog,
-    claim: Position,
-    mut statuses: mpsc::Receiver<Event>,
+    mut first: Position,
+    mut statuses: mpsc::Receiver<(Event, Position)>,
     mut outcomes: mpsc::Receiver<Event>,
     notices: mpsc::Sender<Happening>,
 ) {
-    let mut first = claim;
     loop {
-        let event = tokio::select! {
+        let (event, keep) = tokio::select! {
             biased;
-            Some(event) = outcomes.recv() => event,
-            Some(event) = statuses.recv() => event,
+            Some(event) = outcomes.recv() => (event, Position::ZERO),
+            Some(status) = statuses.recv() => status,
             else => return,
         };
         let is_status = matches!(event, Event::Status(_));
@@ -133,8 +153,9 @@ async fn write(
             }
         };
         let Some(position) = position.filter(|_| is_status) else { continue };
-        match control.shorten(first, position).await {
-            Ok(is_shorter) => first = if is_shorter { position } else { first },
+        let upto = position.min(keep);
+        match control.shorten(first, upto).await {
+            Ok(is_shorter) => first = if is_shorter { upto } else { first },
             Err(cause) => {
                 let _ = notices.send(Happening::Notice(cause.to_string())).await;
             }
@@ -156,7 +177,12 @@ impl Runner {
             return;
         }
         let record = Event::Status(Box::new(self.status_record(&status)));
-        if self.recorder.events.try_send(record).is_ok() {
+        let keep = self
+            .recorder
+            .open
+            .first()
+            .map_or(self.recorder.read, |first| self.recorder.read.min(Position(*first)));
+        if self.recorder.events.try_send((record, keep)).is_ok() {
             (self.recorder.is_asked, self.recorder.has_moved) = (false, false);
         }
         self.recorder.recorded_at = now;
@@ -198,13 +224,30 @@ impl Runner {
 
     /// Appends a rejected message to the dead-letter log, and repeats that until it succeeds.
     pub(crate) fn dead_letter(&self, target: TargetIndex, message: Message, reason: String) {
+        /// A part as text, or in base64 if it is not UTF-8.
+        #[derive(Serialize)]
+        #[serde(untagged)]
+        enum Part {
+            Text(String),
+            Bytes { base64: String },
+        }
+
+        impl Part {
+            fn of(bytes: &[u8]) -> Self {
+                match std::str::from_utf8(bytes) {
+                    Ok(text) => Self::Text(text.to_owned()),
+                    Err(_) => Self::Bytes { base64: BASE64.encode(bytes) },
+                }
+            }
+        }
+
         #[derive(Serialize)]
         struct DeadLetter<'a> {
             stream: String,
             target: &'a str,
             position: u64,
             reason: &'a str,
-            parts: Vec<String>,
+            parts: Vec<Part>,
         }
         let name =
             self.settings.dead_letter.clone().unwrap_or_else(|| format!("{}.dead", self.settings.name));
@@ -213,7 +256,7 @@ impl Runner {
             target: self.machine.id(target),
             position: message.position.0,
             reason: &reason,
-            parts: message.parts.iter().map(|part| String::from_utf8_lossy(part).into_owned()).collect(),
+            parts: message.parts.iter().map(|part| Part::of(part)).collect(),
         };
         let payload = serde_json::to_vec(&letter).expect("a dead letter has a JSON form");
         let (client, sender, position) = (self.client.clone(), self.sender.clone(), message.position);
@@ -283,7 +326,9 @@ fn target_record(target: &TargetStatus, tail: Position, at_ms: u64) -> TargetRec
 async fn append(client: &seriatim_client::Client, name: &str, record: &Record) -> Result<(), String> {
     let log = match client.log(name).await {
         Err(seriatim_client::ControlError::NoSuchLog { .. }) => {
-            let created = client.create(name, seriatim_client::LogConfig::default()).await;
+            let max_record_bytes = limits::MAX_RECORD_BYTES;
+            let config = seriatim_client::LogConfig { max_record_bytes, ..Default::default() };
+            let created = client.create(name, config).await;
             created.map_err(|cause| cause.to_string())?;
             client.log(name).await
         }

@@ -144,6 +144,9 @@ pub enum PlayerError {
     /// The log was deleted.
     #[error("the log '{0}' was deleted")]
     Deleted(String),
+    /// The log lost entries that targets may have applied, and gives their positions again.
+    #[error("{0}: restore each target whose bound is above that position, or give it a bound with 'adopt'")]
+    Reassigned(seriatim_client::Failure),
     /// An entry cannot be read.
     #[error(
         "the entry at position {position} cannot be read: {reason}; upgrade the player, or declare that the entry \
@@ -183,6 +186,8 @@ pub(crate) enum Happening {
     Machine(Input),
     /// The log was deleted.
     Deleted(String),
+    /// The log gives positions again.
+    Reassigned(seriatim_client::Failure),
     /// A problem, for the operator.
     Notice(String),
 }
@@ -283,7 +288,8 @@ impl Runner {
                 effects.push(Effect::Done { number: *number, outcome });
             }
         }
-        let recorder = Recorder::start(claimed.control, claimed.claim, sender.clone());
+        let mut recorder = Recorder::start(claimed.control, claimed.first, sender.clone());
+        claimed.pending.iter().for_each(|(command, ..)| recorder.opened(*command));
         let pin =
             settings.pin.then(|| pinning::start(claimed.log.clone(), settings.name.clone(), sender.clone()));
         Self {
@@ -294,7 +300,7 @@ impl Runner {
             base: claimed.base,
             claim: claimed.claim,
             rules: RulesRecord::of(&claimed.rules),
-            skipped: claimed.skipped.into_iter().collect(),
+            skipped: claimed.skipped,
             since_ms: wall_ms(),
             began: Instant::now(),
             machine,
@@ -340,11 +346,15 @@ impl Runner {
             for happening in arrived.drain(..) {
                 match happening {
                     Happening::Machine(input) => {
+                        if let Input::Ended { stream } | Input::Failed { stream, .. } = &input {
+                            self.streams.remove(stream);
+                        }
                         let is_answer = matches!(input, Input::Applied { .. } | Input::NotApplied { .. });
                         self.calls -= usize::from(is_answer && self.calls > 0);
                         self.machine.step(self.now(), input, &mut effects);
                     }
                     Happening::Deleted(log) => return Err(PlayerError::Deleted(log)),
+                    Happening::Reassigned(cause) => return Err(PlayerError::Reassigned(cause)),
                     Happening::Notice(text) => observer(&text, true),
                 }
             }
@@ -379,6 +389,7 @@ impl Runner {
         effects: &mut Vec<Effect>,
     ) -> Result<(), PlayerError> {
         let Some((position, event)) = event? else { return Ok(()) };
+        self.recorder.read(position);
         match event {
             Event::Claim { holder, base, .. } if position > self.claim => {
                 return Err(PlayerError::Deposed { by: holder, epoch: base + position.0 + 1 });
@@ -387,6 +398,7 @@ impl Runner {
                 self.recorder.ask();
             }
             Event::Command { target, command } => {
+                self.recorder.opened(position.0);
                 let index = target.as_ref().map(|id| self.machine.find(id));
                 match index {
                     Some(None) => {

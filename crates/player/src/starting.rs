@@ -1,12 +1,13 @@
 //! The start of a player: who plays, and with which epoch.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use seriatim_client::{Client, Log, Position};
 use seriatim_delivery::player::{Mapper, Rule, Rules, rules_at};
 
-use crate::control::{CommandRecord, ControlLog, Event, Events, Holder, RulesRecord, SILENCE, StatusRecord};
+use crate::control::{CommandRecord, ControlLog, Event, Events, Holder, RulesRecord, SILENCE};
 use crate::runner::{PlayerError, Settings, Start};
 
 /// Interval between questions of a standby.
@@ -23,23 +24,33 @@ pub(crate) struct Claimed {
     pub(crate) events: Events,
     pub(crate) epoch: u64,
     pub(crate) base: u64,
+    /// First position of the control log.
+    pub(crate) first: Position,
     /// Position of the claim.
     pub(crate) claim: Position,
     pub(crate) rules: Vec<(String, Rules)>,
     pub(crate) pending: Vec<Pending>,
-    pub(crate) skipped: Vec<u64>,
+    pub(crate) skipped: BTreeSet<u64>,
     pub(crate) tail: Position,
 }
 
 /// What the control log holds.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    /// The holder of the last claim, its base, and whether it ended in order.
-    pub(crate) last: Option<(Holder, u64, bool)>,
+    /// The last claim. None: no player ever ran.
+    pub(crate) last: Option<Last>,
     pub(crate) rules: RulesRecord,
-    pub(crate) status: Option<StatusRecord>,
     pub(crate) pending: Vec<Pending>,
-    pub(crate) skipped: Vec<u64>,
+    pub(crate) skipped: BTreeSet<u64>,
+}
+
+/// A claim.
+#[derive(Debug)]
+pub(crate) struct Last {
+    epoch: u64,
+    base: u64,
+    /// Whether the player ended in order.
+    has_ended: bool,
 }
 
 impl History {
@@ -53,36 +64,44 @@ impl History {
 
     fn note(&mut self, position: Position, event: Event) {
         match event {
-            Event::Claim { holder, base, rules } => {
-                self.last = Some((holder, base, false));
+            Event::Claim { base, rules, .. } => {
+                self.last = Some(Last { epoch: base + position.0 + 1, base, has_ended: false });
                 self.rules = rules;
             }
+            // A paused player may report after a later one has claimed.
+            Event::Status(status) if status.epoch < self.epoch() => {}
             Event::Status(status) => {
-                if self.last.is_none() {
-                    self.last = Some((status.holder.clone(), status.base, false));
+                if status.epoch > self.epoch() {
+                    self.last = Some(Last { epoch: status.epoch, base: status.base, has_ended: false });
                     self.rules = status.rules.clone();
                 }
-                self.skipped.clone_from(&status.skipped);
-                self.status = Some(*status);
+                self.skipped.extend(&status.skipped);
             }
             Event::Command { target, command } => self.pending.push((position.0, target, command)),
             Event::Done { command, .. } => {
                 let done = |(position, ..): &Pending| *position == command;
-                if let Some(index) = self.pending.iter().position(done) {
-                    self.pending.remove(index);
+                if let Some(index) = self.pending.iter().position(done)
+                    && let (_, None, CommandRecord::Skip { position }) = self.pending.remove(index)
+                {
+                    self.skipped.insert(position);
                 }
             }
-            Event::Ended { .. } => {
-                if let Some((_, _, has_ended)) = &mut self.last {
-                    *has_ended = true;
+            Event::Ended { epoch } => {
+                if let Some(last) = self.last.as_mut().filter(|last| last.epoch == epoch) {
+                    last.has_ended = true;
                 }
             }
             Event::Hello { .. } => {}
         }
     }
 
+    /// The epoch of the last claim. 0: no player ever ran.
+    fn epoch(&self) -> u64 {
+        self.last.as_ref().map_or(0, |last| last.epoch)
+    }
+
     /// Unreadable entries that belong to no target, with those of commands that no player has seen.
-    fn all_skipped(&self) -> Vec<u64> {
+    fn all_skipped(&self) -> BTreeSet<u64> {
         let of_command = |(_, target, command): &Pending| match (target, command) {
             (None, CommandRecord::Skip { position }) => Some(*position),
             _ => None,
@@ -103,7 +122,7 @@ pub(crate) async fn claim(
     let asked = control.append(&Event::Hello { from: Holder::own() }).await?;
     let history = History::of(control.history(asked.next()).await?);
     let mut events = control.follow(asked.next(), None).await?;
-    let is_free = history.last.as_ref().is_none_or(|(_, _, has_ended)| *has_ended);
+    let is_free = history.last.as_ref().is_none_or(|last| last.has_ended);
     match settings.start {
         Start::TakeOver => {}
         Start::Refuse if is_free => {}
@@ -112,26 +131,46 @@ pub(crate) async fn claim(
                 return Err(PlayerError::Active { player: settings.name.clone(), active: Box::new(active) });
             }
         }
-        Start::Standby => stand_by(&control, &mut events, is_free).await?,
+        Start::Standby => stand_by(&control, &mut events, is_free, history.epoch()).await?,
     }
     // Events between the question and the claim count, too.
     let asked = control.append(&Event::Hello { from: Holder::own() }).await?;
-    let history = History::of(control.history(asked.next()).await?);
+    let events = control.history(asked.next()).await?;
+    let first = events.first().map_or(asked, |(position, _)| *position);
+    let history = History::of(events);
     let recorded = history.rules.rules(mapper).map_err(PlayerError::Rules)?;
     let tail = log.check_tail().await?;
     let rules = rules_at(&recorded, rule, settings.begin, tail);
-    let earlier = history.last.as_ref().map_or(0, |(_, base, _)| *base);
+    let earlier = history.last.as_ref().map_or(0, |last| last.base);
     let base = settings.above.map_or(earlier, |above| earlier.max(above));
     let claim = Event::Claim { holder: Holder::own(), base, rules: RulesRecord::of(&rules) };
     let claim = control.append(&claim).await?;
-    let events = control.follow(claim.next(), None).await?;
+    // Commands between the question and the claim are for this player.
+    let events = control.follow(asked.next(), None).await?;
     let epoch = base + claim.0 + 1;
     let skipped = history.all_skipped();
-    Ok(Claimed { log, control, events, epoch, base, claim, rules, pending: history.pending, skipped, tail })
+    Ok(Claimed {
+        log,
+        control,
+        events,
+        epoch,
+        base,
+        first,
+        claim,
+        rules,
+        pending: history.pending,
+        skipped,
+        tail,
+    })
 }
 
 /// Asks until no player answers for a while.
-async fn stand_by(control: &ControlLog, events: &mut Events, is_free: bool) -> Result<(), PlayerError> {
+async fn stand_by(
+    control: &ControlLog,
+    events: &mut Events,
+    is_free: bool,
+    mut epoch: u64,
+) -> Result<(), PlayerError> {
     if is_free {
         return Ok(());
     }
@@ -141,10 +180,12 @@ async fn stand_by(control: &ControlLog, events: &mut Events, is_free: bool) -> R
         let ask_at = tokio::time::Instant::now() + ASK_EVERY;
         while let Ok(event) = tokio::time::timeout_at(ask_at, events.next()).await {
             match event? {
-                Some((_, Event::Status(_) | Event::Claim { .. })) => {
+                Some((_, Event::Status(_))) => silent_since = tokio::time::Instant::now(),
+                Some((position, Event::Claim { base, .. })) => {
+                    epoch = base + position.0 + 1;
                     silent_since = tokio::time::Instant::now();
                 }
-                Some((_, Event::Ended { .. })) => return Ok(()),
+                Some((_, Event::Ended { epoch: ended })) if ended == epoch => return Ok(()),
                 _ => {}
             }
         }

@@ -1,6 +1,8 @@
 //! One task for each subscription of the player.
 
-use seriatim_client::{Event, Log, Position, ReadError, StoredRecord, SubscribeOptions, Subscription};
+use seriatim_client::{
+    Event, Failure, Log, Position, ReadError, StoredRecord, SubscribeOptions, Subscription,
+};
 use seriatim_delivery::player::{Input, StreamNumber};
 use tokio::sync::mpsc;
 
@@ -78,6 +80,7 @@ async fn next(subscription: &mut Subscription, stream: StreamNumber) -> (Happeni
 fn failed(stream: StreamNumber, cause: ReadError) -> Happening {
     match cause {
         ReadError::Deleted(log) => Happening::Deleted(log),
+        ReadError::Failed(cause @ Failure::Reassigned { .. }) => Happening::Reassigned(cause),
         cause => Happening::Machine(Input::Failed { stream, reason: cause.to_string() }),
     }
 }

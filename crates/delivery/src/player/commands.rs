@@ -1,5 +1,7 @@
 //! Commands of an operator.
 
+use std::collections::BTreeSet;
+
 use seriatim_model::{Position, Time};
 
 use super::machine::{Effect, Out, Player, TargetIndex};
@@ -100,19 +102,14 @@ impl Target {
     }
 }
 
-impl Player {
-    /// A command to all targets: an unreadable entry belongs to none of them.
-    pub(super) fn commanded_to_all(&mut self, number: u64, command: &Command, out: &mut Out) {
-        let outcome = match command {
-            Command::Skip { position } => {
-                self.config.skipped.insert(*position);
-                Ok(())
-            }
-            _ => Err("only 'skip' applies to all targets".into()),
-        };
-        out.push(Effect::Done { number, outcome });
-    }
+/// A command to all targets: an unreadable entry belongs to none of them.
+pub(super) fn skip_for_all(skipped: &mut BTreeSet<Position>, command: &Command) -> Result<(), String> {
+    let Command::Skip { position } = command else { return Err("only 'skip' applies to all targets".into()) };
+    skipped.insert(*position);
+    Ok(())
+}
 
+impl Player {
     pub(super) fn commanded(
         &mut self,
         now: Time,
@@ -177,14 +174,12 @@ impl Player {
 
     fn adopt(&mut self, now: Time, index: usize, number: u64, position: Position, out: &mut Out) {
         let target = &mut self.targets[index];
-        let refused = match &target.state {
-            State::Stopped(Why::OtherStream { .. } | Why::AboveTail { .. }) if position > self.tail => {
-                Some(format!("position {position} is above the log's tail {}", self.tail))
-            }
-            State::Stopped(Why::OtherStream { .. } | Why::AboveTail { .. }) => None,
-            _ => Some("the target has a bound of this log; 'adopt' replaces only a foreign one".into()),
-        };
-        if let Some(reason) = refused {
+        if matches!(target.state, State::Down { .. } | State::Attaching { .. } | State::Doubted { .. }) {
+            // A command for the next player waits until the target has answered the attach.
+            let command = Command::Adopt { position };
+            return target.commands.push(Waiting::Stop { number, command });
+        }
+        if let Some(reason) = target.refuses(position, self.tail) {
             return out.push(Effect::Done { number, outcome: Err(reason) });
         }
         target.adopts = Some(position);
@@ -225,6 +220,9 @@ impl Player {
     }
 
     fn judge(&mut self, now: Time, index: usize, number: u64, command: Command, out: &mut Out) {
+        if let Command::Adopt { position } = command {
+            return self.adopt(now, index, number, position, out);
+        }
         let target = &mut self.targets[index];
         match target.verdict(&command) {
             Verdict::Waits => target.commands.push(Waiting::Stop { number, command }),
@@ -249,7 +247,12 @@ impl Player {
             Waiting::DeadLetter { number, position: at } if *at == position => Some(*number),
             _ => None,
         };
-        let command = target.take(lettered).into_iter().next();
+        let mut numbers = target.take(lettered).into_iter();
+        let command = numbers.next();
+        for number in numbers {
+            let outcome = Err("another command passes over this entry".into());
+            out.push(Effect::Done { number, outcome });
+        }
         match &target.state {
             State::Stopped(Why::Rejected { message, .. }) if message.position == position => {
                 self.skip(now, index, (position, position.next()), command);

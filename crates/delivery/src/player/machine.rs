@@ -8,9 +8,9 @@ use seriatim_model::storage::Stored;
 use seriatim_model::{Position, Time};
 use seriatim_protocol::Mutation;
 
-use super::commands::Command;
+use super::commands::{Command, skip_for_all};
 use super::limits::PlayerLimits;
-use super::mapping::{Mapping, Rules, Unknown};
+use super::mapping::{Mapped, Mapping, Rules, Unknown, Unreadable};
 use super::message::{ApplyError, AttachError, Batch, Message};
 use super::queue::Item;
 use super::streams::{Owner, Streams};
@@ -385,7 +385,10 @@ impl Player {
             Input::DeadLettered { target, position } => self.dead_lettered(now, target.0, position, out),
             Input::Commanded { number, target, command, again } => match target {
                 Some(target) => self.commanded(now, target.0, number, command, again, out),
-                None => self.commanded_to_all(number, &command, out),
+                None => {
+                    let outcome = skip_for_all(&mut self.config.skipped, &command);
+                    out.push(Effect::Done { number, outcome });
+                }
             },
             Input::Wake => self.wake(now, out),
         }
@@ -439,18 +442,11 @@ impl Player {
     }
 
     /// The entry's messages. None: the player stops, because it cannot read the entry.
-    pub(super) fn map(&mut self, record: &Stored, out: &mut Out) -> Option<super::mapping::Mapped> {
-        if self.config.skipped.contains(&record.position) {
-            return Some(super::mapping::Mapped::default());
-        }
-        match self.mapping.map(record) {
-            Ok(mapped) => Some(mapped),
-            Err(unreadable) => {
-                let super::mapping::Unreadable { position, reason } = unreadable;
-                self.stop(Stop::Unreadable { position, reason }, out);
-                None
-            }
-        }
+    pub(super) fn map(&mut self, record: &Stored, out: &mut Out) -> Option<Mapped> {
+        let mapped = self.mapping.unless_skipped(record, &self.config.skipped);
+        mapped
+            .map_err(|Unreadable { position, reason }| self.stop(Stop::Unreadable { position, reason }, out))
+            .ok()
     }
 
     /// Moves the end of the main stream over an entry or a gap, which all its receivers have queued
@@ -463,10 +459,8 @@ impl Player {
         self.open_recoveries(now, out);
         if upto.since(self.scanned) >= self.config.limits.quiet_positions {
             self.scan(now, out);
-        } else if self.scan_at.is_none() {
-            let at = now + self.config.limits.quiet_for;
-            self.scan_at = Some(at);
-            self.schedule(at);
+        } else {
+            self.scan_soon(now);
         }
     }
 
@@ -519,10 +513,10 @@ impl Player {
         }
         if self.targets.iter().all(|target| target.is_at(until)) {
             let stopped = self.targets.stopped();
-            match stopped.is_empty() {
-                true => self.stop(Stop::Finished, out),
-                false => self.stop(Stop::FinishedWithout { stopped }, out),
-            }
+            self.stop(
+                if stopped.is_empty() { Stop::Finished } else { Stop::FinishedWithout { stopped } },
+                out,
+            );
         }
     }
 }

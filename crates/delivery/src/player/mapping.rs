@@ -1,6 +1,6 @@
 //! From entries to messages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -169,8 +169,17 @@ impl Mapping {
         later.checked_sub(1).map(|index| &rules[index].1)
     }
 
-    /// Maps an entry. Targets usually share one rule, which then maps the entry once.
-    pub(super) fn map(&self, stored: &Stored) -> Result<Mapped, Unreadable> {
+    /// Maps an entry. An entry in `skipped` belongs to no target.
+    pub(super) fn unless_skipped(
+        &self,
+        stored: &Stored,
+        skipped: &BTreeSet<Position>,
+    ) -> Result<Mapped, Unreadable> {
+        if skipped.contains(&stored.position) { Ok(Mapped::default()) } else { self.map(stored) }
+    }
+
+    /// Targets usually share one rule, which then maps the entry once.
+    fn map(&self, stored: &Stored) -> Result<Mapped, Unreadable> {
         let mut distinct: Vec<&Arc<Rule>> = vec![];
         for target in 0..self.targets.len() {
             if let Some(rule) = self.rule(target, stored.position)

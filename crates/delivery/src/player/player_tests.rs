@@ -32,14 +32,19 @@ struct Bench {
 impl Bench {
     /// A player of targets that are attached at these bounds, with its main stream open.
     fn attached(bounds: &[u64], limits: PlayerLimits) -> Self {
+        Self::playing(bounds, None, 0, limits)
+    }
+
+    /// As [`attached`](Self::attached), up to an end, and with the first position of the targets.
+    fn playing(bounds: &[u64], until: Option<u64>, first: u64, limits: PlayerLimits) -> Self {
         let ids: Vec<String> = (0..bounds.len()).map(|target| target.to_string()).collect();
         let rule = Rule { map: Map::Program(Arc::new(ToAll(ids.len()))), targets: ids.clone() };
-        let rules: Rules = vec![(Position::ZERO, Arc::new(rule))];
+        let rules: Rules = vec![(Position(first), Arc::new(rule))];
         let target = |id| (TargetConfig { id, unanswered: 1, dead_letters: false }, rules.clone());
         let config = PlayerConfig {
             targets: ids.into_iter().map(target).collect(),
             tail: Position(1000),
-            until: None,
+            until: until.map(Position),
             skipped: [].into(),
             limits,
             mutation: None,
@@ -152,4 +157,34 @@ fn a_skip_whose_batch_fails_is_done_in_the_next_session() {
         let is_done = |effect: &Effect| matches!(effect, Effect::Done { number: 7, outcome: Ok(()) });
         assert!(bench.effects.iter().any(is_done), "{:?}", bench.effects);
     }
+}
+
+/// The range of the recovery holds nothing for the target, so no batch moves its bound.
+#[test]
+fn a_recovery_without_messages_reaches_the_end() {
+    let mut bench =
+        Bench::playing(&[1000, 100], Some(1000), 0, PlayerLimits { join: 10, ..Default::default() });
+    let recovery = bench.last_stream();
+    bench.step(Input::Ended { stream: StreamNumber(1) });
+    bench.step(Input::Ended { stream: recovery });
+    bench.now = bench.player.deadline().expect("a search is due").max(bench.now);
+    bench.step(Input::Wake);
+    let batch = bench.effects.iter().rev().find_map(|effect| match effect {
+        Effect::Send { target, batch, term } => Some((*target, batch.clone(), *term)),
+        _ => None,
+    });
+    let (target, batch, term) = batch.expect("an empty batch moves the bound");
+    assert_eq!((target, batch.after, batch.upto), (TargetIndex(1), Position(100), Position(1000)));
+    bench.step(Input::Applied { target, term, upto: batch.upto });
+    assert!(matches!(bench.effects.last(), Some(Effect::Stop(Stop::Finished))));
+}
+
+#[test]
+fn a_target_that_begins_above_the_tail_is_not_of_another_log() {
+    let mut bench = Bench::playing(&[5000], None, 5000, PlayerLimits::default());
+    assert_eq!(bench.player.status().targets[0].stage, Stage::Normal);
+    assert_eq!(bench.player.status().dispatched, Some(Position(1000)));
+    let main = bench.last_stream();
+    bench.fetch(main, 1000);
+    assert!(!bench.effects.iter().any(|effect| matches!(effect, Effect::Send { .. })));
 }

@@ -1,26 +1,25 @@
 //! Sessions with targets: attach, batches, end.
 
-use std::time::Duration;
-
 use seriatim_model::{Position, Time};
 use seriatim_protocol::Mutation;
 
 use super::machine::{Effect, Note, Out, Player, Stop, TargetIndex};
 use super::message::{ApplyError, AttachError, Message};
 use super::queue::Item;
-use super::target::{Recovery, State, Target, Term, Turn, Why};
+use super::target::{Quiet, Recovery, State, Target, Term, Turn, Why};
 
 impl Player {
     pub(super) fn wake(&mut self, now: Time, out: &mut Out) {
         self.wake_at = None;
+        let within = self.config.limits.apply_within;
         for index in 0..self.targets.len() {
-            let target = &self.targets[index];
-            let within = self.config.limits.apply_within;
-            let is_late = |since: Option<Time>| since.is_some_and(|since| now >= since + within);
+            let target = &mut self.targets[index];
             match target.state {
                 State::Down { attach_at } if attach_at <= now => self.attach(now, index, out),
-                State::Attaching { since } if is_late(Some(since)) => self.late(now, index, within, out),
-                _ if is_late(target.flying_since()) => self.late(now, index, within, out),
+                _ if target.is_late(now, within) => {
+                    target.shrink_batches();
+                    self.broken(now, index, format!("no answer for {} s", within.as_secs_f64()), out);
+                }
                 _ => {}
             }
         }
@@ -51,11 +50,6 @@ impl Player {
         self.schedule(now + self.config.limits.apply_within);
     }
 
-    fn late(&mut self, now: Time, index: usize, within: Duration, out: &mut Out) {
-        let reason = format!("no answer for {} s", within.as_secs_f64());
-        self.broken(now, index, reason, out);
-    }
-
     pub(super) fn attach_answered(
         &mut self,
         now: Time,
@@ -70,7 +64,7 @@ impl Player {
             return;
         }
         match outcome {
-            Ok(bound) if bound > self.tail => {
+            Ok(bound) if bound > self.tail.max(self.targets[index].first) => {
                 self.targets[index].state = State::Doubted { bound };
                 out.push(Effect::AskTail);
             }
@@ -88,7 +82,7 @@ impl Player {
         self.tail = self.tail.max(tail);
         for index in 0..self.targets.len() {
             let State::Doubted { bound } = self.targets[index].state else { continue };
-            match bound > self.tail {
+            match bound > self.tail.max(self.targets[index].first) {
                 true => self.halt(now, index, Why::AboveTail { bound, tail: self.tail }, out),
                 false => self.enter(now, index, bound, out),
             }
@@ -154,6 +148,7 @@ impl Player {
         }
         let bound = self.targets[index].applied;
         self.recover(now, index, bound, out);
+        self.reconsider(now, index, out);
         self.advance(now, index, out);
     }
 
@@ -168,7 +163,7 @@ impl Player {
         if now < limit && self.targets.iter().any(Target::is_pending) {
             return self.schedule(limit);
         }
-        let (lowest, highest) = self.targets.ready_bounds();
+        let (lowest, highest) = self.targets.ready_bounds(self.tail);
         let skips = self.mutates(Mutation::StartAtHighest);
         self.open_main(if skips { highest } else { lowest }, out);
         for index in 0..self.targets.len() {
@@ -187,8 +182,7 @@ impl Player {
         let dispatched = self.dispatched.expect("the main stream is open");
         let target = TargetIndex(index);
         if from >= dispatched {
-            self.targets[index].state = State::Normal;
-            return out.push(Effect::Note(Note::CaughtUp { target }));
+            return self.caught_up(now, index, out);
         }
         let joins = dispatched.since(from) <= self.config.limits.join;
         let since = self.targets.next_turn();
@@ -198,19 +192,36 @@ impl Player {
             missed: (!joins || forgets_join).then_some(dispatched),
             next: from,
             turn: Turn::Waiting { since },
+            is_refused: false,
         });
         out.push(Effect::Note(Note::Recovers { target, from, to: dispatched }));
         self.open_recoveries(now, out);
+    }
+
+    /// Lets a target receive the main stream. If it lacks no message, a search moves its bound.
+    fn caught_up(&mut self, now: Time, index: usize, out: &mut Out) {
+        self.targets[index].state = State::Normal;
+        out.push(Effect::Note(Note::CaughtUp { target: TargetIndex(index) }));
+        self.scan_soon(now);
+    }
+
+    /// Searches for quiet targets in a while; at once if the requested range is complete.
+    pub(super) fn scan_soon(&mut self, now: Time) {
+        let ends = self.config.until.is_some_and(|until| self.dispatched >= Some(until));
+        self.scan_by(if ends { now } else { now + self.config.limits.quiet_for });
+    }
+
+    /// Searches for quiet targets at this time at the latest.
+    pub(super) fn scan_by(&mut self, at: Time) {
+        self.scan_at = Some(self.scan_at.map_or(at, |earlier| earlier.min(at)));
+        self.schedule(at);
     }
 
     /// Ends a recovery that has sent everything below its goal.
     fn recovered_all(&mut self, now: Time, index: usize, out: &mut Out) {
         let Some(recovery) = self.targets[index].recovery() else { return };
         match recovery.missed {
-            None => {
-                self.targets[index].state = State::Normal;
-                out.push(Effect::Note(Note::CaughtUp { target: TargetIndex(index) }));
-            }
+            None => self.caught_up(now, index, out),
             Some(missed) => self.recover(now, index, missed, out),
         }
     }
@@ -274,6 +285,7 @@ impl Player {
         let dispatched = self.dispatched.expect("the main stream is open");
         let drops_last = self.mutates(Mutation::CaughtUpEarly);
         let (upto, messages) = self.targets.edit(index, |target| {
+            let limits = target.batch_limits(&limits);
             let source = target.source().expect("the state sends");
             let messages = source.take_messages(&limits);
             if drops_last && source.len() == 1 && target.is_complete() {
@@ -307,18 +319,10 @@ impl Player {
                 self.send(now, index, dispatched, vec![], out);
                 continue;
             }
-            if target.is_flying() {
-                continue;
-            }
-            let Some(covered) = target.covered(dispatched).filter(|covered| *covered > target.sent) else {
-                continue;
-            };
-            let at = target.active_at + limits.quiet_for;
-            if ends || now >= at || covered.since(target.sent) >= limits.quiet_positions {
-                self.send(now, index, covered, vec![], out);
-            } else {
-                self.scan_at = Some(self.scan_at.map_or(at, |earlier| earlier.min(at)));
-                self.schedule(at);
+            match target.quiet(now, dispatched, ends, &limits) {
+                None => {}
+                Some(Quiet::Moves(upto)) => self.send(now, index, upto, vec![], out),
+                Some(Quiet::Waits(at)) => self.scan_by(at),
             }
         }
     }
@@ -327,7 +331,7 @@ impl Player {
         if !self.targets.has_term(index, term) {
             return;
         }
-        if !self.targets.edit(index, |target| target.apply(upto)) {
+        if !self.targets.edit(index, |target| target.apply(now, upto)) {
             let reason = format!("it acknowledged position {upto}, where no batch ends");
             return self.broken(now, index, reason, out);
         }
@@ -338,14 +342,8 @@ impl Player {
         self.reconsider(now, index, out);
         self.advance(now, index, out);
         self.refill(now, index, out);
-        // A search found the target busy, or its bound must follow without waiting.
-        if self.config.until.is_some_and(|until| self.dispatched >= Some(until)) {
-            self.scan(now, out);
-        } else if self.scan_at.is_none() {
-            let at = now + self.config.limits.quiet_for;
-            self.scan_at = Some(at);
-            self.schedule(at);
-        }
+        // The last search found the target busy.
+        self.scan_soon(now);
         self.open_recoveries(now, out);
     }
 
@@ -381,6 +379,7 @@ impl Player {
     }
 
     fn rejected(&mut self, now: Time, index: usize, message: Message, reason: String, out: &mut Out) {
+        let reason = shortened(reason);
         let dead_letters = self.targets[index].config.dead_letters;
         self.halt(now, index, Why::Rejected { message: message.clone(), reason: reason.clone() }, out);
         if dead_letters {
@@ -390,6 +389,7 @@ impl Player {
 
     /// Ends a session that failed. The player attaches again after a while.
     pub(super) fn broken(&mut self, now: Time, index: usize, reason: String, out: &mut Out) {
+        let reason = shortened(reason);
         let attach_at = now + self.targets[index].back_off();
         self.targets[index].last_error = Some(reason.clone());
         self.complete_attach(index, Err(reason.clone()), out);
@@ -425,5 +425,16 @@ impl Player {
         self.targets[index].state = state;
         self.open_recoveries(now, out);
         self.start(now, out);
+    }
+}
+
+/// Most characters of a target's reason.
+const REASON_CHARS: usize = 300;
+
+/// The reason without its end, if it is long: a database may repeat the whole message in it.
+fn shortened(reason: String) -> String {
+    match reason.char_indices().nth(REASON_CHARS) {
+        None => reason,
+        Some((end, _)) => format!("{}…", &reason[..end]),
     }
 }

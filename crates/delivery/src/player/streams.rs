@@ -173,6 +173,9 @@ impl Player {
             others.targets.into_iter().for_each(|other| self.advance(now, other, out));
             self.open_recoveries(now, out);
             if !is_queued {
+                if let Some(recovery) = self.targets[index].recovery() {
+                    recovery.is_refused = true;
+                }
                 self.yield_turn(index, out);
                 return self.open_recoveries(now, out);
             }
@@ -248,6 +251,7 @@ impl Player {
             if let Some(recovery) = self.targets[index].recovery() {
                 let until = now + self.config.limits.yield_after * TURN;
                 recovery.turn = Turn::Open { stream, stalled: None, until };
+                recovery.is_refused = false;
             }
             self.refill(now, index, out);
         }

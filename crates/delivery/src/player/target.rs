@@ -8,6 +8,8 @@ use std::time::Duration;
 use seriatim_model::{Position, Time};
 use seriatim_protocol::Mutation;
 
+use super::commands::Waiting;
+use super::limits::PlayerLimits;
 use super::machine::StreamNumber;
 use super::message::{Batch, Message, Stream};
 use super::queue::{self, Item, Queue};
@@ -118,6 +120,9 @@ pub(super) struct Recovery {
     /// Every message below is applied, in flight or in `catchup`.
     pub(super) next: Position,
     pub(super) turn: Turn,
+    /// Whether the queue had no room for the record at `next`: the next turn waits until the queue
+    /// is empty.
+    pub(super) is_refused: bool,
 }
 
 /// A recovery's claim to one of the few recovery streams.
@@ -130,6 +135,14 @@ pub(super) enum Turn {
     Open { stream: StreamNumber, stalled: Option<Time>, until: Time },
     /// The stream reached the goal.
     Complete,
+}
+
+/// The bound of a target without messages.
+pub(super) enum Quiet {
+    /// An empty batch moves it now.
+    Moves(Position),
+    /// An empty batch moves it at this time.
+    Waits(Time),
 }
 
 /// A batch without answer.
@@ -163,6 +176,8 @@ pub(super) struct Target {
     flights: VecDeque<Flight>,
     flying_bytes: usize,
     retry_after: Duration,
+    /// Most messages of a batch: half as many after a late answer, twice as many after an answer.
+    batch_messages: usize,
     /// Time of the last batch, or of the attach.
     pub(super) active_at: Time,
     pub(super) adopts: Option<Position>,
@@ -201,6 +216,7 @@ impl Target {
             flights: VecDeque::new(),
             flying_bytes: 0,
             retry_after: RETRY_FIRST,
+            batch_messages: usize::MAX,
             active_at: now,
             adopts: None,
             skip: None,
@@ -309,8 +325,20 @@ impl Target {
 
     /// Whether the target has everything below `until`, or is stopped.
     pub(super) fn is_at(&self, until: Position) -> bool {
-        matches!(self.state, State::Stopped(_))
-            || self.state == State::Normal && self.applied >= until && self.queued() == 0
+        let is_dead_letter = |waiting: &Waiting| matches!(waiting, Waiting::DeadLetter { .. });
+        match &self.state {
+            // The message is on its way to the dead-letter log.
+            State::Stopped(Why::Rejected { .. }) if self.config.dead_letters => false,
+            State::Stopped(_) => !self.commands.iter().any(is_dead_letter),
+            State::Normal => self.applied >= until && self.queued() == 0,
+            _ => false,
+        }
+    }
+
+    /// Whether an answer is late.
+    pub(super) fn is_late(&self, now: Time, within: Duration) -> bool {
+        let is_down = matches!(self.state, State::Down { .. });
+        !is_down && self.deadline(within).is_some_and(|at| now >= at)
     }
 
     /// When the player must attach, or an answer is late.
@@ -319,6 +347,31 @@ impl Target {
             State::Down { attach_at } => Some(attach_at),
             State::Attaching { since } => Some(since + within),
             _ => self.flying_since().map(|since| since + within),
+        }
+    }
+
+    /// What a search for quiet targets does with the bound. None: the target is busy, or its bound
+    /// is at the end. With `ends`, the bound does not wait.
+    pub(super) fn quiet(
+        &mut self,
+        now: Time,
+        dispatched: Position,
+        ends: bool,
+        limits: &PlayerLimits,
+    ) -> Option<Quiet> {
+        let covered = self.covered(dispatched).filter(|covered| *covered > self.sent && !self.is_flying())?;
+        let at = self.active_at + limits.quiet_for;
+        let is_due = ends || now >= at || covered.since(self.sent) >= limits.quiet_positions;
+        Some(if is_due { Quiet::Moves(covered) } else { Quiet::Waits(at) })
+    }
+
+    /// Why the target may not adopt a bound. None: it may.
+    pub(super) fn refuses(&self, bound: Position, tail: Position) -> Option<String> {
+        match &self.state {
+            State::Stopped(Why::OtherStream { .. } | Why::AboveTail { .. }) => {
+                (bound > tail).then(|| format!("position {bound} is above the log's tail {tail}"))
+            }
+            _ => Some("the target has a bound of this log; 'adopt' replaces only a foreign one".into()),
         }
     }
 
@@ -367,6 +420,17 @@ impl Target {
         self.term = Term(self.term.0 + 1);
     }
 
+    /// Halves the batches of a target that did not answer in time.
+    pub(super) fn shrink_batches(&mut self) {
+        let largest = self.flights.iter().map(|flight| flight.batch.messages.len()).max();
+        self.batch_messages = largest.map_or(self.batch_messages, |largest| (largest / 2).max(1));
+    }
+
+    /// The limits with the target's own limit of a batch.
+    pub(super) fn batch_limits(&self, limits: &PlayerLimits) -> PlayerLimits {
+        PlayerLimits { batch_messages: limits.batch_messages.min(self.batch_messages), ..*limits }
+    }
+
     /// The wait until the next attempt. Doubles with each call until a batch is applied.
     pub(super) fn back_off(&mut self) -> Duration {
         let wait = self.retry_after;
@@ -398,7 +462,7 @@ impl Target {
     }
 
     /// Notes that everything below `upto` is applied. Returns whether a batch in flight ends there.
-    pub(super) fn apply(&mut self, upto: Position) -> bool {
+    pub(super) fn apply(&mut self, now: Time, upto: Position) -> bool {
         if !self.flights.iter().any(|flight| flight.batch.upto == upto) {
             return false;
         }
@@ -407,8 +471,13 @@ impl Target {
             self.flying_bytes -= flight.bytes;
         }
         assert!(upto <= self.sent, "a target applies only sent batches");
+        if let Some(next) = self.flights.front_mut() {
+            // The target began with it only now.
+            next.at = next.at.max(now);
+        }
         (self.applied, self.acknowledged) = (upto, self.acknowledged.max(upto));
         (self.retry_after, self.last_error) = (RETRY_FIRST, None);
+        self.batch_messages = self.batch_messages.saturating_mul(2);
         true
     }
 

@@ -79,8 +79,9 @@ impl Targets {
 
     /// The lowest and the highest bound of the ready targets that start together: those within
     /// `join` of the highest.
-    pub(super) fn ready_bounds(&self) -> (Position, Position) {
-        let ready = |target: &Target| (target.state == State::Ready).then_some(target.applied);
+    pub(super) fn ready_bounds(&self, tail: Position) -> (Position, Position) {
+        // A target that begins above the tail waits there.
+        let ready = |target: &Target| (target.state == State::Ready).then_some(target.applied.min(tail));
         let bounds: Vec<Position> = self.all.iter().filter_map(ready).collect();
         let highest = bounds.iter().copied().max().expect("a target is ready");
         let near = |bound: &Position| highest.since(*bound) <= self.limits.join;
@@ -109,6 +110,7 @@ impl Targets {
         let limits = &self.limits;
         let waiting = self.all.iter().enumerate().filter_map(|(index, target)| match &target.state {
             State::Recovering(recovery) if target.catchup.is_half_free(limits) => match recovery.turn {
+                Turn::Waiting { .. } if recovery.is_refused && !target.catchup.is_empty() => None,
                 Turn::Waiting { since } => Some((since, index)),
                 _ => None,
             },

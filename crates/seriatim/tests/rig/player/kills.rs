@@ -189,12 +189,22 @@ async fn serve(memory: &Memory, address: &str) -> (tokio::runtime::Runtime, Stri
     let runtime = runtime.expect("a runtime");
     let (memory, address) = (memory.clone(), address.to_owned());
     let listening = runtime.spawn(async move {
-        let listener = tokio::net::TcpListener::bind(address).await.expect("the port is free");
+        let mut again = tokio::time::interval(super::LOOK_EVERY);
+        let listener = loop {
+            // The runtime of a killed service closes its listener in the background.
+            again.tick().await;
+            if let Ok(listener) = tokio::net::TcpListener::bind(&address).await {
+                break listener;
+            }
+        };
         let address = listener.local_addr().expect("an address").to_string();
         tokio::spawn(seriatim_target::serve(listener, memory, std::future::pending()));
         address
     });
-    let address = listening.await.expect("it listens");
+    let address = tokio::time::timeout(super::WITHIN, listening)
+        .await
+        .expect("the port becomes free")
+        .expect("it listens");
     (runtime, address)
 }
 
