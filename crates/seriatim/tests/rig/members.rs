@@ -202,7 +202,7 @@ impl Members {
         self.processes[node.0 as usize - 1].as_mut().expect("it runs")
     }
 
-    fn take(&mut self, node: NodeId) -> Process {
+    pub(crate) fn take(&mut self, node: NodeId) -> Process {
         self.processes[node.0 as usize - 1].take().expect("it runs")
     }
 }

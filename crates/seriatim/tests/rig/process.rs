@@ -86,6 +86,11 @@ impl Process {
         self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it has an id")
     }
 
+    /// Waits until it has ended. Cancelling the future loses nothing.
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        self.child.wait().await.expect("it can be waited for")
+    }
+
     pub(crate) async fn stop(self, signal: Signal) -> ExitStatus {
         self.signal(signal);
         self.end(&format!("{signal:?}"), TIMEOUT).await
