@@ -256,7 +256,7 @@ async fn a_missing_database_or_table_is_reported() {
     assert_eq!(target.check(&stream(7)).await, Err(reason.into()));
     std::fs::remove_file(ledger.path()).unwrap();
     let error = target.check(&stream(7)).await.unwrap_err();
-    assert!(error.ends_with("does not exist; create the database with its tables first"), "{error}");
+    assert!(error.contains("does not exist; create the database with its tables, or add `setup`"), "{error}");
 }
 
 #[tokio::test]
