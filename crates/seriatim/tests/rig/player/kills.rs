@@ -17,10 +17,16 @@ fn both(stage: &Stage, ledger: &super::Database) -> String {
     stage.configure("player.toml", "all = true", &format!("{routes}{}{target}", ledger.target("ledger")))
 }
 
-/// The lines of the file target, up to the length of its last transaction.
+/// The lines of the file target. Empty before its first attach.
 fn lines(stage: &Stage) -> Vec<String> {
-    let text = fs::read_to_string(stage.path("lines.txt")).expect("the file is there");
+    let text = fs::read_to_string(stage.path("lines.txt")).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
+}
+
+/// Waits until both targets have this number of entries.
+async fn delivered(stage: &Stage, ledger: &super::Database, count: usize) {
+    until("both targets have all entries", || ledger.rows().len() == count && lines(stage).len() == count)
+        .await;
 }
 
 async fn check(stage: &Stage, ledger: &super::Database) {
@@ -69,7 +75,7 @@ async fn a_player_outlives_the_kill_of_the_cluster() {
     }
     let command = crate::command::CommandLine::new(stage.cluster.address());
     stage.command = command;
-    until("all entries are delivered", || ledger.rows().len() == 6000).await;
+    delivered(&stage, &ledger, 6000).await;
     let status = player.stop(Signal::INT).await;
     assert_eq!(status.code(), Some(130));
     check(&stage, &ledger).await;
@@ -82,18 +88,18 @@ async fn a_second_player_is_refused_and_a_later_one_deposes_the_first() {
     let config = both(&stage, &ledger);
     let first = stage.play(&config, &[]).await;
     stage.append(100..200).await;
-    until("the first player delivers", || ledger.rows().len() == 100).await;
+    delivered(&stage, &ledger, 100).await;
     let (_, said) = stage.command.bad(&["player", "run", "--config", &config]).await;
     assert!(said.contains("already at work: process ") && said.contains("--take-over"), "{said}");
     let second = stage.play(&config, &["--take-over"]).await;
     let status = first.end("the second player", Duration::from_secs(20)).await;
     assert_eq!(status.code(), Some(1));
     stage.append(200..300).await;
-    until("the second player delivers", || ledger.rows().len() == 200).await;
+    delivered(&stage, &ledger, 200).await;
     second.kill().await;
     let standby = stage.play(&config, &["--standby"]).await;
     stage.append(300..400).await;
-    until("the standby delivers", || ledger.rows().len() == 300).await;
+    delivered(&stage, &ledger, 300).await;
     standby.stop(Signal::TERM).await;
     check(&stage, &ledger).await;
 }
@@ -108,14 +114,14 @@ async fn a_restored_database_continues_from_its_own_bound() {
     fs::copy(stage.path("ledger.db"), stage.path("copy.db")).expect("a copy");
     stage.append(600..1100).await;
     let player = stage.play(&config, &["--take-over"]).await;
-    until("all are delivered", || ledger.rows().len() == 1000).await;
+    delivered(&stage, &ledger, 1000).await;
     stage.command.good(&["player", "pause", "orders", "ledger"]).await;
     for suffix in ["", "-wal", "-shm"] {
         let _ = fs::remove_file(stage.path(&format!("ledger.db{suffix}")));
     }
     fs::copy(stage.path("copy.db"), stage.path("ledger.db")).expect("the copy is put back");
     stage.command.good(&["player", "resume", "orders", "ledger"]).await;
-    until("the restored database catches up", || ledger.rows().len() == 1000).await;
+    delivered(&stage, &ledger, 1000).await;
     until("the restore is reported", || stage.said().contains("it was restored from an older state")).await;
     player.stop(Signal::INT).await;
     check(&stage, &ledger).await;
