@@ -391,12 +391,16 @@ impl ControlLog {
         appended.map_err(|cause| ControlLogError::Append { name: self.name.clone(), cause })
     }
 
-    /// The events below `end`, which must be the position of a record or the one after it.
+    /// The events from `from` to `end`, which must be the position of a record or the one after it.
     ///
     /// # Errors
     /// If the log cannot be read.
-    pub async fn history(&self, end: Position) -> Result<Vec<(Position, Event)>, ControlLogError> {
-        let mut events = self.follow(Position::ZERO, Some(end)).await?;
+    pub async fn history(
+        &self,
+        from: Position,
+        end: Position,
+    ) -> Result<Vec<(Position, Event)>, ControlLogError> {
+        let mut events = self.follow(from, Some(end)).await?;
         let mut history = vec![];
         while let Some(event) = events.next().await? {
             history.push(event);
@@ -494,7 +498,8 @@ impl Asking {
             Event::Status(status) => Some(*status),
             _ => None,
         };
-        let last = control.history(asked.next()).await?.into_iter().filter_map(status).next_back();
+        let last =
+            control.history(Position::ZERO, asked.next()).await?.into_iter().filter_map(status).next_back();
         let events = control.follow(asked.next(), None).await?;
         Ok(Self { control: control.clone(), events, last })
     }

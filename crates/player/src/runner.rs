@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use seriatim_client::{Client, ControlError, Log, Position, ReadError};
 use seriatim_delivery::player::{
-    Begin, Command, Effect, Input, Map, Mapper, Player, PlayerConfig, PlayerLimits, Rule, Stop, StreamNumber,
+    Begin, Effect, Input, Map, Mapper, Player, PlayerConfig, PlayerLimits, Rule, Stop, StreamNumber,
     TargetConfig, TargetIndex,
 };
 use seriatim_model::Time;
 use tokio::sync::{mpsc, watch};
 
 use crate::Stream;
-use crate::control::{ControlLogError, Event, Events, Holder, RulesRecord, StatusRecord};
+use crate::control::{CommandRecord, ControlLogError, Event, Events, Holder, RulesRecord, StatusRecord};
 use crate::pinning;
 use crate::reporting::{Recorder, wall_ms};
 use crate::sessions::{Call, Place};
@@ -275,17 +275,9 @@ impl Runner {
         let mut machine = Player::new(Time::ZERO, config);
         let mut effects = vec![];
         for (number, target, command) in &claimed.pending {
-            let index = target.as_ref().map(|id| machine.find(id));
-            if let Some(Some(index)) = index {
-                let command = command.command();
-                let input = Input::Commanded { number: *number, target: Some(index), command, again: true };
-                machine.step(Time::ZERO, input, &mut effects);
-            } else {
-                let outcome = match index {
-                    None => Ok(()),
-                    Some(_) => Err("the player has no such target any more".into()),
-                };
-                effects.push(Effect::Done { number: *number, outcome });
+            match input_of(&machine, *number, target.as_deref(), command, true) {
+                Ok(input) => machine.step(Time::ZERO, input, &mut effects),
+                Err(refused) => effects.push(refused),
             }
         }
         let mut recorder = Recorder::start(claimed.control, claimed.first, sender.clone());
@@ -366,7 +358,7 @@ impl Runner {
             effects.retain(|effect| {
                 ends_at.is_none() || !matches!(effect, Effect::Send { .. } | Effect::Attach { .. })
             });
-            for effect in std::mem::take(&mut effects) {
+            for effect in effects.drain(..) {
                 if self.perform(effect, observer)?.is_break() {
                     return Ok(Ending::Finished);
                 }
@@ -399,26 +391,15 @@ impl Runner {
             }
             Event::Command { target, command } => {
                 self.recorder.opened(position.0);
-                let index = target.as_ref().map(|id| self.machine.find(id));
-                match index {
-                    Some(None) => {
-                        let id = target.unwrap_or_default();
-                        let reason = format!("the player has no target '{id}'");
-                        effects.push(Effect::Done { number: position.0, outcome: Err(reason) });
-                    }
-                    index => {
-                        let target = index.flatten();
-                        let command = command.command();
-                        if let (None, Command::Skip { position }) = (target, &command) {
-                            self.skipped.insert(position.0);
-                        }
-                        let compares_tail = matches!(command, Command::Adopt { .. });
-                        let input = Input::Commanded { number: position.0, target, command, again: false };
-                        match compares_tail {
-                            true => self.ask_tail(Some(input)),
-                            false => self.machine.step(self.now(), input, effects),
-                        }
-                    }
+                if let (None, CommandRecord::Skip { position }) = (&target, &command) {
+                    self.skipped.insert(*position);
+                }
+                // `adopt` compares its position with the tail.
+                let compares_tail = matches!(command, CommandRecord::Adopt { .. });
+                match input_of(&self.machine, position.0, target.as_deref(), &command, false) {
+                    Ok(input) if compares_tail => self.ask_tail(Some(input)),
+                    Ok(input) => self.machine.step(self.now(), input, effects),
+                    Err(refused) => effects.push(refused),
                 }
             }
             _ => {}
@@ -506,6 +487,20 @@ impl Runner {
             }
         });
     }
+}
+
+/// The machine's input for a command, or the refusal if the target is unknown.
+fn input_of(
+    machine: &Player,
+    number: u64,
+    target: Option<&str>,
+    command: &CommandRecord,
+    again: bool,
+) -> Result<Input, Effect> {
+    let unknown =
+        |id: &str| Effect::Done { number, outcome: Err(format!("the player has no target '{id}'")) };
+    let target = target.map(|id| machine.find(id).ok_or_else(|| unknown(id))).transpose()?;
+    Ok(Input::Commanded { number, target, command: command.command(), again })
 }
 
 async fn sleep_until(at: Option<Instant>) {

@@ -120,7 +120,9 @@ pub(crate) async fn claim(
     let log = client.log(&settings.log).await?;
     let control = ControlLog::create(client, &settings.name).await?;
     let asked = control.append(&Event::Hello { from: Holder::own() }).await?;
-    let history = History::of(control.history(asked.next()).await?);
+    let events = control.history(Position::ZERO, asked.next()).await?;
+    let first = events.first().map_or(asked, |(position, _)| *position);
+    let mut history = History::of(events);
     let mut events = control.follow(asked.next(), None).await?;
     let is_free = history.last.as_ref().is_none_or(|last| last.has_ended);
     match settings.start {
@@ -133,16 +135,17 @@ pub(crate) async fn claim(
         }
         Start::Standby => stand_by(&control, &mut events, is_free, history.epoch()).await?,
     }
-    // Events between the question and the claim count, too.
+    // Events since the question count, too.
+    let earlier = asked;
     let asked = control.append(&Event::Hello { from: Holder::own() }).await?;
-    let events = control.history(asked.next()).await?;
-    let first = events.first().map_or(asked, |(position, _)| *position);
-    let history = History::of(events);
+    for (position, event) in control.history(earlier.next(), asked.next()).await? {
+        history.note(position, event);
+    }
     let recorded = history.rules.rules(mapper).map_err(PlayerError::Rules)?;
     let tail = log.check_tail().await?;
     let rules = rules_at(&recorded, rule, settings.begin, tail);
-    let earlier = history.last.as_ref().map_or(0, |last| last.base);
-    let base = settings.above.map_or(earlier, |above| earlier.max(above));
+    let recorded = history.last.as_ref().map_or(0, |last| last.base);
+    let base = settings.above.map_or(recorded, |above| recorded.max(above));
     let claim = Event::Claim { holder: Holder::own(), base, rules: RulesRecord::of(&rules) };
     let claim = control.append(&claim).await?;
     // Commands between the question and the claim are for this player.
