@@ -5,7 +5,7 @@
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -39,8 +39,9 @@ const HAS_TABLE: &str = "select 1 from sqlite_master where type = 'table' and na
 #[derive(Debug)]
 pub struct SqliteTarget {
     database: Arc<Database>,
-    /// `None` before an attach, during a call, and after a failed call.
-    open: Option<Open>,
+    /// `None` before an attach, during a call, and after a failed call. The mutex is never locked:
+    /// with it, settings with this target can be shared between threads, which a connection cannot.
+    open: Mutex<Option<Open>>,
 }
 
 /// The configuration of a target.
@@ -65,7 +66,10 @@ impl SqliteTarget {
     /// The target `id` in the database at `path`. Opens nothing.
     #[must_use]
     pub fn new(id: &str, path: PathBuf, setup: Option<String>, statements: Vec<Statement>) -> Self {
-        Self { database: Arc::new(Database { id: id.into(), path, setup, statements }), open: None }
+        Self {
+            database: Arc::new(Database { id: id.into(), path, setup, statements }),
+            open: Mutex::new(None),
+        }
     }
 
     /// Prepares each statement and reads the bound. Changes nothing.
@@ -76,6 +80,10 @@ impl SqliteTarget {
         let (database, stream) = (Arc::clone(&self.database), stream.clone());
         blocking(move || database.check(&stream)).await
     }
+
+    fn open(&mut self) -> &mut Option<Open> {
+        self.open.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Target for SqliteTarget {
@@ -85,16 +93,16 @@ impl Target for SqliteTarget {
         epoch: u64,
         adopts: Option<Position>,
     ) -> Result<Position, AttachError> {
-        self.open = None;
+        *self.open() = None;
         let database = Arc::clone(&self.database);
         let session = Session { stream: stream.clone(), epoch };
         let (open, bound) = blocking(move || database.attach(session, adopts)).await?;
-        self.open = Some(open);
+        *self.open() = Some(open);
         Ok(bound)
     }
 
     async fn apply(&mut self, batch: &Batch) -> Result<(), ApplyError> {
-        apply_blocking(&mut self.open, batch, |open, batch| open.apply(batch)).await
+        apply_blocking(self.open(), batch, |open, batch| open.apply(batch)).await
     }
 }
 
