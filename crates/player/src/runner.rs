@@ -17,15 +17,13 @@ use crate::Stream;
 use crate::control::{CommandRecord, ControlLogError, Event, Events, Holder, RulesRecord, StatusRecord};
 use crate::pinning;
 use crate::reporting::{Recorder, wall_ms};
-use crate::sessions::{Call, Place};
+use crate::sessions::{Call, Caller, Place};
 use crate::starting::{self, Claimed};
 use crate::streams::{self, Room};
 use crate::targets::AnyTarget;
 
 /// Happenings that wait for the machine.
 const HAPPENINGS: usize = 4096;
-/// Calls that wait for a target. A session has one attach, at most 8 batches and one detach.
-const CALLS: usize = 1024;
 /// Pulls that wait for a stream.
 const PULLS: usize = 64;
 /// Happenings that the machine handles before its effects are performed.
@@ -237,7 +235,7 @@ pub(crate) struct Runner {
     happenings: mpsc::Receiver<Happening>,
     pub(crate) sender: mpsc::Sender<Happening>,
     streams: BTreeMap<StreamNumber, (mpsc::Sender<Room>, tokio::task::JoinHandle<()>)>,
-    targets: Vec<mpsc::Sender<Call>>,
+    targets: Vec<Caller>,
     pin: Option<watch::Sender<Option<Position>>>,
     /// Batches without answer.
     calls: usize,
@@ -255,12 +253,10 @@ impl Runner {
         let mut configs = vec![];
         for (number, (target, (_, rules))) in settings.targets.drain(..).zip(claimed.rules.iter()).enumerate()
         {
-            let (calls, receiver) = mpsc::channel(CALLS);
             let unanswered = target.target.unanswered();
             let index = TargetIndex(number);
             let (stream, happenings) = (stream.clone(), sender.clone());
-            target.target.serve(Place { index, stream, epoch: claimed.epoch, happenings }, receiver);
-            targets.push(calls);
+            targets.push(target.target.serve(Place { index, stream, epoch: claimed.epoch, happenings }));
             let config = TargetConfig { id: target.id, unanswered, dead_letters: target.dead_letters };
             configs.push((config, rules.clone()));
         }
@@ -450,8 +446,7 @@ impl Runner {
     }
 
     fn call(&self, target: TargetIndex, call: Call) {
-        let sent = self.targets[target.0].try_send(call);
-        sent.expect("a target's task outlives the runner, and its queue has room for several sessions");
+        self.targets[target.0].call(call);
     }
 
     fn stopped(&self, stop: Stop) -> Result<ControlFlow<()>, PlayerError> {

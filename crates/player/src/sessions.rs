@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+#[cfg(feature = "grpc")]
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use seriatim_client::Position;
@@ -9,7 +11,12 @@ use seriatim_delivery::player::{Input, TargetIndex, Term};
 use tokio::sync::mpsc;
 
 use crate::runner::Happening;
+#[cfg(feature = "grpc")]
+use crate::targets::grpc;
 use crate::{Batch, Stream, Target};
+
+/// Calls that wait for a target. A session has one attach, at most 8 batches and one detach.
+const CALLS: usize = 1024;
 
 /// How long a call may continue after the end of its session. Then the task drops the call.
 const GRACE: Duration = Duration::from_secs(5);
@@ -31,26 +38,75 @@ pub(crate) struct Place {
     pub(crate) happenings: mpsc::Sender<Happening>,
 }
 
+/// The way of calls to a target, whose task performs them.
+pub(crate) struct Caller {
+    calls: mpsc::Sender<Call>,
+    /// Sends a batch at once. None: batches are calls as others.
+    sends: Option<Sends>,
+}
+
+type Sends = Box<dyn Fn(Term, &Batch) + Send>;
+
+impl Caller {
+    /// For a target that takes one call at a time.
+    pub(crate) fn queued<T: Target + 'static>(target: T, place: Place) -> Self {
+        let (calls, receiver) = mpsc::channel(CALLS);
+        tokio::spawn(serve(target, place, receiver));
+        Self { calls, sends: None }
+    }
+
+    /// For a gRPC target, which may have several batches in flight.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn grpc(target: grpc::Grpc, place: Place) -> Self {
+        let (calls, receiver) = mpsc::channel(CALLS);
+        let outlet = Outlet::default();
+        tokio::spawn(serve_grpc(target, place, receiver, outlet.clone()));
+        let sends = move |term, batch: &Batch| {
+            // Without a session, its end is reported already.
+            if let Some((_, outlet)) = locked(&outlet).as_mut().filter(|(own, _)| *own == term) {
+                outlet.send(batch);
+            }
+        };
+        Self { calls, sends: Some(Box::new(sends)) }
+    }
+
+    pub(crate) fn call(&self, call: Call) {
+        if let (Some(sends), Call::Send { term, batch }) = (&self.sends, &call) {
+            return sends(*term, batch);
+        }
+        let sent = self.calls.try_send(call);
+        sent.expect("a target's task outlives the runner, and its queue has room for several sessions");
+    }
+}
+
 /// Serves a target until the player drops the sender of calls.
-pub(crate) async fn serve<T: Target>(mut target: T, place: Place, calls: mpsc::Receiver<Call>) {
+async fn serve<T: Target>(mut target: T, place: Place, calls: mpsc::Receiver<Call>) {
     let Place { index, stream, epoch, happenings } = place;
     let mut calls = Calls { calls, waiting: VecDeque::new() };
+    let mut session = None;
     while let Some(call) = calls.next().await {
         let input = match call {
             Call::Attach { term, adopts } => {
                 let work = target.attach(&stream, epoch, adopts);
                 let outcome = calls.unless_detached(work).await;
+                session = matches!(outcome, Some(Ok(_))).then_some(term);
                 outcome.map(|outcome| Input::Attached { target: index, term, outcome })
             }
+            // The batch before it was not applied, and ended the session.
+            Call::Send { term, .. } if session != Some(term) => None,
             Call::Send { term, batch } => {
                 let work = target.apply(&batch);
                 let outcome = calls.unless_detached(work).await;
+                session = session.filter(|_| matches!(outcome, Some(Ok(()))));
                 outcome.map(|outcome| match outcome {
                     Ok(()) => Input::Applied { target: index, term, upto: batch.upto },
                     Err(error) => Input::NotApplied { target: index, term, error },
                 })
             }
-            Call::Detach { term } => Some(Input::Detached { target: index, term }),
+            Call::Detach { term } => {
+                session = None;
+                Some(Input::Detached { target: index, term })
+            }
         };
         if let Some(input) = input
             && happenings.send(Happening::Machine(input)).await.is_err()
@@ -60,49 +116,51 @@ pub(crate) async fn serve<T: Target>(mut target: T, place: Place, calls: mpsc::R
     }
 }
 
-/// Serves a gRPC target, which may have several batches in flight.
+/// The half of the present session that sends. None: there is no session.
 #[cfg(feature = "grpc")]
-pub(crate) async fn serve_grpc(
-    target: crate::targets::grpc::Grpc,
-    place: Place,
-    calls: mpsc::Receiver<Call>,
-) {
+type Outlet = Arc<Mutex<Option<(Term, grpc::Outlet)>>>;
+
+#[cfg(feature = "grpc")]
+fn locked(outlet: &Outlet) -> MutexGuard<'_, Option<(Term, grpc::Outlet)>> {
+    outlet.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Serves a gRPC target until the player drops the sender of calls.
+#[cfg(feature = "grpc")]
+async fn serve_grpc(target: grpc::Grpc, place: Place, calls: mpsc::Receiver<Call>, outlet: Outlet) {
     let Place { index, stream, epoch, happenings } = place;
     let mut calls = Calls { calls, waiting: VecDeque::new() };
-    let mut session: Option<(Term, crate::targets::grpc::Session)> = None;
+    let mut answers: Option<(Term, grpc::Answers)> = None;
+    let set = |sends| *locked(&outlet) = sends;
     loop {
         let input = tokio::select! {
             biased;
             call = calls.next() => match call {
                 None => return,
                 Some(Call::Attach { term, adopts }) => {
-                    session = None;
                     let attached = calls.unless_detached(target.attach(&stream, epoch, adopts)).await;
                     attached.map(|attached| {
-                        let outcome = attached.map(|attached| {
-                            let bound = attached.bound();
-                            session = Some((term, attached));
+                        let outcome = attached.map(|session| {
+                            let (bound, (sends, receives)) = (session.bound(), session.split());
+                            set(Some((term, sends)));
+                            answers = Some((term, receives));
                             bound
                         });
                         Input::Attached { target: index, term, outcome }
                     })
                 }
-                Some(Call::Send { term, batch }) => {
-                    // Without a session, its end is reported already.
-                    if let Some((_, session)) = session.as_mut().filter(|(own, _)| *own == term) {
-                        session.send(&batch);
-                    }
-                    None
-                }
+                Some(Call::Send { .. }) => unreachable!("batches take the outlet"),
                 Some(Call::Detach { term }) => {
-                    session = None;
+                    set(None);
+                    answers = None;
                     Some(Input::Detached { target: index, term })
                 }
             },
-            (term, answer) = answer(&mut session) => Some(match answer {
+            (term, answer) = answer(&mut answers) => Some(match answer {
                 Ok(upto) => Input::Applied { target: index, term, upto },
                 Err(error) => {
-                    session = None;
+                    set(None);
+                    answers = None;
                     Input::NotApplied { target: index, term, error }
                 }
             }),
@@ -117,11 +175,9 @@ pub(crate) async fn serve_grpc(
 
 /// The next answer of the session. Without a session it waits forever.
 #[cfg(feature = "grpc")]
-async fn answer(
-    session: &mut Option<(Term, crate::targets::grpc::Session)>,
-) -> (Term, Result<Position, crate::ApplyError>) {
-    match session {
-        Some((term, session)) => (*term, session.answer().await),
+async fn answer(answers: &mut Option<(Term, grpc::Answers)>) -> (Term, Result<Position, crate::ApplyError>) {
+    match answers {
+        Some((term, answers)) => (*term, answers.next().await),
         None => std::future::pending().await,
     }
 }
@@ -156,5 +212,65 @@ impl Calls {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_delivery::player::{ApplyError, AttachError};
+    use seriatim_model::LogId;
+
+    use super::*;
+
+    /// Applies all batches but the one that ends at `fails`.
+    struct Fake {
+        applied: mpsc::Sender<u64>,
+        fails: u64,
+    }
+
+    impl Target for Fake {
+        async fn attach(&mut self, _: &Stream, _: u64, _: Option<Position>) -> Result<Position, AttachError> {
+            Ok(Position::ZERO)
+        }
+
+        async fn apply(&mut self, batch: &Batch) -> Result<(), ApplyError> {
+            if batch.upto.0 == self.fails {
+                return Err(ApplyError::Broken { reason: "the test breaks it".into() });
+            }
+            self.applied.send(batch.upto.0).await.unwrap();
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_batch_behind_a_failed_one_is_not_applied() {
+        let (happenings, mut happened) = mpsc::channel(16);
+        let (applied, mut all) = mpsc::channel(16);
+        let stream = Stream { log: LogId(1), player: "billing".into() };
+        let place = Place { index: TargetIndex(0), stream, epoch: 7, happenings };
+        let caller = Caller::queued(Fake { applied, fails: 2 }, place);
+        let attach = |term| Call::Attach { term: Term(term), adopts: None };
+        let batch = |upto| Batch { after: Position(upto - 1), upto: Position(upto), messages: vec![] };
+        let send = |term, upto| Call::Send { term: Term(term), batch: Arc::new(batch(upto)) };
+        for call in [attach(1), send(1, 1), send(1, 2), send(1, 3), attach(2), send(2, 4)] {
+            caller.call(call);
+        }
+        drop(caller);
+        let mut answers = vec![];
+        while let Some(Happening::Machine(input)) = happened.recv().await {
+            answers.push(match input {
+                Input::Attached { term, .. } => ("attached", term.0),
+                Input::Applied { upto, .. } => ("applied", upto.0),
+                Input::NotApplied { term, .. } => ("not applied", term.0),
+                other => panic!("{other:?}"),
+            });
+        }
+        let wanted = [("attached", 1), ("applied", 1), ("not applied", 1), ("attached", 2), ("applied", 4)];
+        assert_eq!(answers, wanted);
+        let mut effects = vec![];
+        while let Some(upto) = all.recv().await {
+            effects.push(upto);
+        }
+        assert_eq!(effects, [1, 4]);
     }
 }

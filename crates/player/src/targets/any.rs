@@ -2,15 +2,11 @@
 
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-
 use super::*;
 use crate::Stream;
 use crate::bounds::Checked;
 use crate::config::{Kind, TargetConfig};
-#[cfg(feature = "grpc")]
-use crate::sessions::serve_grpc;
-use crate::sessions::{Call, Place, serve};
+use crate::sessions::{Caller, Place};
 
 /// A target of one of the kinds of this crate.
 #[derive(Debug)]
@@ -80,26 +76,26 @@ impl AnyTarget {
         }
     }
 
-    /// Most unanswered batches.
+    /// Most unanswered batches. With two, a target begins the next one at once.
     pub(crate) fn unanswered(&self) -> usize {
         match self {
             #[cfg(feature = "grpc")]
             Self::Grpc(_) => grpc::MOST_UNANSWERED,
-            _ => 1,
+            _ => 2,
         }
     }
 
     /// Starts the task that performs the calls.
-    pub(crate) fn serve(self, place: Place, calls: mpsc::Receiver<Call>) {
+    pub(crate) fn serve(self, place: Place) -> Caller {
         match self {
             #[cfg(feature = "sqlite")]
-            Self::Sqlite(target) => tokio::spawn(serve(target, place, calls)),
+            Self::Sqlite(target) => Caller::queued(target, place),
             #[cfg(feature = "file")]
-            Self::File(target) => tokio::spawn(serve(target, place, calls)),
+            Self::File(target) => Caller::queued(target, place),
             #[cfg(feature = "postgres")]
-            Self::Postgres(target) => tokio::spawn(serve(target, place, calls)),
+            Self::Postgres(target) => Caller::queued(target, place),
             #[cfg(feature = "grpc")]
-            Self::Grpc(target) => tokio::spawn(serve_grpc(target, place, calls)),
-        };
+            Self::Grpc(target) => Caller::grpc(target, place),
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::error::Error;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use seriatim_delivery::player::{ApplyError, AttachError, Batch, Message, Stream};
@@ -112,7 +113,9 @@ impl Grpc {
         let answers = TargetClient::new(channel).play(ReceiverStream::new(sent)).await;
         let mut answers = answers.map_err(|status| broken(service.ended(&status)))?.into_inner();
         let bound = service.attached(answers.message().await)?;
-        Ok(Session { bound, sent: bound, unanswered: VecDeque::new(), service, requests, answers })
+        let unanswered = Unanswered::default();
+        let outlet = Outlet { sent: bound, unanswered: unanswered.clone(), requests };
+        Ok(Session { outlet, answers: Answers { bound, unanswered, service, answers } })
     }
 
     fn unreachable(&self, cause: String) -> String {
@@ -120,35 +123,83 @@ impl Grpc {
     }
 }
 
+/// The `upto` of each unanswered batch. Invariant: at most [`MOST_UNANSWERED`], rising.
+type Unanswered = Arc<Mutex<VecDeque<Position>>>;
+
+fn locked(unanswered: &Unanswered) -> MutexGuard<'_, VecDeque<Position>> {
+    unanswered.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A session with a service. After an error of [`answer`](Self::answer) it is over.
 #[derive(Debug)]
 pub struct Session {
+    outlet: Outlet,
+    answers: Answers,
+}
+
+/// The half of a session that sends batches.
+#[derive(Debug)]
+pub struct Outlet {
+    /// The `upto` of the last sent batch, or the bound at the attach.
+    sent: Position,
+    unanswered: Unanswered,
+    requests: mpsc::Sender<FromPlayer>,
+}
+
+/// The half of a session that receives answers.
+#[derive(Debug)]
+pub struct Answers {
     /// The bound that the target last reported.
     bound: Position,
-    /// The `upto` of the last sent batch.
-    sent: Position,
-    /// The `upto` of each unanswered batch. Invariant: at most [`MOST_UNANSWERED`], rising, above
-    /// `bound`; the last is `sent`.
-    unanswered: VecDeque<Position>,
+    unanswered: Unanswered,
     service: Service,
-    requests: mpsc::Sender<FromPlayer>,
     answers: Streaming<FromTarget>,
 }
 
 impl Session {
+    /// The halves, for two tasks.
+    #[must_use]
+    pub fn split(self) -> (Outlet, Answers) {
+        (self.outlet, self.answers)
+    }
+
     /// The bound that the target last reported.
     #[must_use]
     pub fn bound(&self) -> Position {
-        self.bound
+        self.answers.bound
     }
 
+    /// See [`Outlet::has_room`].
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.outlet.has_room()
+    }
+
+    /// See [`Outlet::send`].
+    ///
+    /// # Panics
+    /// As [`Outlet::send`].
+    pub fn send(&mut self, batch: &Batch) {
+        self.outlet.send(batch);
+    }
+
+    /// See [`Answers::next`].
+    ///
+    /// # Errors
+    /// As [`Answers::next`].
+    pub async fn answer(&mut self) -> Result<Position, ApplyError> {
+        self.answers.next().await
+    }
+}
+
+impl Outlet {
     /// Whether another batch may be sent.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.unanswered.len() < MOST_UNANSWERED
+        locked(&self.unanswered).len() < MOST_UNANSWERED
     }
 
-    /// Sends a batch without waiting. [`answer`](Self::answer) reports a lost connection.
+    /// Sends a batch without waiting. [`Answers::next`] reports a lost connection.
     ///
     /// # Panics
     /// Without room, or if the batch does not follow the last one.
@@ -157,7 +208,7 @@ impl Session {
         assert_eq!(batch.after, self.sent, "the batch does not follow the last one");
         assert!(batch.after < batch.upto, "the batch does not move the bound");
         self.sent = batch.upto;
-        self.unanswered.push_back(batch.upto);
+        locked(&self.unanswered).push_back(batch.upto);
         let batch = proto::Batch {
             after: batch.after.0,
             upto: batch.upto.0,
@@ -169,29 +220,33 @@ impl Session {
             Err(mpsc::error::TrySendError::Full(_)) => unreachable!("the channel is full"),
         }
     }
+}
 
+impl Answers {
     /// Waits for the next answer, also without unanswered batches. Returns the target's new bound:
     /// all batches up to it are applied. Dropping the future loses no answer.
     ///
     /// # Errors
     /// As [`Target::apply`](crate::Target::apply), for the first unanswered batch that was not
     /// applied. The session is over.
-    pub async fn answer(&mut self) -> Result<Position, ApplyError> {
+    pub async fn next(&mut self) -> Result<Position, ApplyError> {
         let broken = |reason| ApplyError::Broken { reason };
         let answer = self.service.answer(self.answers.message().await).map_err(broken)?;
+        let mut unanswered = locked(&self.unanswered);
         match answer {
             Answer::Applied(proto::Applied { upto }) => {
-                let Some(last) = self.unanswered.iter().position(|end| end.0 == upto) else {
+                let Some(last) = unanswered.iter().position(|end| end.0 == upto) else {
                     return Err(broken(
                         self.service.wrong(&format!("it applied up to {upto}, no batch's end")),
                     ));
                 };
-                self.bound = self.unanswered[last];
-                self.unanswered.drain(..=last);
+                self.bound = unanswered[last];
+                unanswered.drain(..=last);
                 Ok(self.bound)
             }
             Answer::Rejected(proto::Rejected { position, reason }) => {
-                if !(self.bound.0..self.sent.0).contains(&position) {
+                let sent = unanswered.back().copied().unwrap_or(self.bound);
+                if !(self.bound.0..sent.0).contains(&position) {
                     let wrong = format!("it rejects position {position}, which no batch has");
                     return Err(broken(self.service.wrong(&wrong)));
                 }
