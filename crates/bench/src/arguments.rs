@@ -5,11 +5,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum, value_parser};
-use seriatim_model::limits::{DEFAULT_MAX_RECORD_BYTES, MAX_IN_FLIGHT, MAX_SHARDS, WINDOWS};
+use seriatim_model::limits::{DEFAULT_MAX_RECORD_BYTES, MAX_IN_FLIGHT, MAX_SHARDS, PLAYER_TARGETS, WINDOWS};
 use seriatim_model::{Durability, Order};
 
 /// Longest round trip. Beyond, distant nodes would count as lost.
 const MAX_RTT: Duration = Duration::from_millis(50);
+
+/// Most keys of a transaction: together with their lengths they fit into a record.
+const MOST_KEYS: i64 = DEFAULT_MAX_RECORD_BYTES as i64 / 1024 / 2;
 
 /// The arguments after `seriatim bench`.
 #[derive(Debug, Args)]
@@ -43,6 +46,9 @@ pub(crate) enum BenchCommand {
     Stall(StallArguments),
     /// How much sooner a program that computes on records before they are final has its results.
     Speculate(SpeculateArguments),
+    /// How long a player takes from an entry to its targets; with --sink sqlite, how much of a
+    /// database's own rate it reaches.
+    Player(PlayerArguments),
     /// Draw charts of what was recorded with --json, and put tables of it into a page.
     Plot(PlotArguments),
 }
@@ -125,6 +131,41 @@ pub(crate) struct SpeculateArguments {
     pub(crate) window: Vec<u32>,
     #[command(flatten)]
     pub(crate) disturbance: DisturbanceArguments,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PlayerArguments {
+    #[command(flatten)]
+    pub(crate) comparison: ComparisonArguments,
+    /// How many targets; several, separated by commas.
+    #[arg(long, default_value = "20", value_delimiter = ',', value_parser = value_parser!(u32).range(1..=PLAYER_TARGETS as i64))]
+    pub(crate) targets: Vec<u32>,
+    /// How many keys of 1 KB a transaction has, whose hashes choose its targets; several, separated
+    /// by commas.
+    #[arg(long, default_value = "10", value_delimiter = ',', value_parser = value_parser!(u32).range(1..=MOST_KEYS))]
+    pub(crate) keys: Vec<u32>,
+    /// Transactions per second.
+    #[arg(long, default_value_t = 100, value_parser = value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) rate: u64,
+    /// Append as soon as the last append returned, instead of on a schedule.
+    #[arg(long, conflicts_with = "rate")]
+    pub(crate) closed: bool,
+    /// The targets: services over gRPC, whose delays are measured, or SQLite databases, whose rate is
+    /// compared with that of the same transactions without a player.
+    #[arg(long, value_enum, default_value_t = Sink::Grpc)]
+    pub(crate) sink: Sink,
+    /// In the second third of a measurement, stop this many targets.
+    #[arg(long, value_parser = value_parser!(u32).range(1..))]
+    pub(crate) stop: Option<u32>,
+}
+
+/// The targets of a measured player.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sink {
+    /// Services in memory, over gRPC.
+    Grpc,
+    /// SQLite databases in files.
+    Sqlite,
 }
 
 /// A disturbance of the log in the second third of a measurement: one of these, or none.
@@ -489,6 +530,10 @@ mod tests {
             ("speculate --burst 2 --change 2", "cannot be used with"),
             ("speculate --slow 1s", "at most 50ms"),
             ("speculate --kill leader", "possible values: replica, shard"),
+            ("player --targets 0", "1..=1024"),
+            ("player --keys 513", "1..=512"),
+            ("player --sink kafka", "possible values: grpc, sqlite"),
+            ("player --closed --rate 10", "cannot be used with"),
             ("plot", "F.json"),
         ] {
             assert!(parsed(line).is_err_and(|text| text.contains(hint)), "{line}: {:?}", parsed(line));

@@ -46,6 +46,31 @@ pub(super) enum Figure {
     /// Time until everything acknowledged is stable, after the load.
     #[serde(rename = "stable_lag_ms")]
     StableLag,
+    /// Rate as a part of the rate without a log.
+    #[serde(rename = "direct_ratio_rate")]
+    RateOfDirect,
+    /// From an append's scheduled start until a target has the transaction.
+    #[serde(rename = "apply_p50_us")]
+    ApplyP50,
+    #[serde(rename = "apply_p99_us")]
+    ApplyP99,
+    #[serde(rename = "apply_mean_us")]
+    ApplyMean,
+    /// Latency while targets are stopped, and after their return, as multiples of the one before.
+    #[serde(rename = "stopped_ratio_p50")]
+    StoppedP50,
+    #[serde(rename = "stopped_ratio_p99")]
+    StoppedP99,
+    #[serde(rename = "returned_ratio_p50")]
+    ReturnedP50,
+    #[serde(rename = "returned_ratio_p99")]
+    ReturnedP99,
+    /// Time from the return of the stopped targets until they have everything.
+    #[serde(rename = "caught_up_ms")]
+    CaughtUp,
+    /// Rows in one transaction of a database.
+    #[serde(rename = "rows_per_commit")]
+    RowsPerCommit,
     /// Latency of the appends that run beside reads.
     #[serde(rename = "append_p50_us")]
     AppendP50,
@@ -179,6 +204,16 @@ impl Figure {
             | Self::P999OfFloor
             | Self::MaxOfFloor
             | Self::MeanOfFloor => "x floor",
+            Self::RateOfDirect => "of direct",
+            Self::ApplyP50 => "apply p50 us",
+            Self::ApplyP99 => "apply p99 us",
+            Self::ApplyMean => "apply mean us",
+            Self::StoppedP50 => "stopped, x p50",
+            Self::StoppedP99 => "stopped, x p99",
+            Self::ReturnedP50 => "returned, x p50",
+            Self::ReturnedP99 => "returned, x p99",
+            Self::CaughtUp => "caught up ms",
+            Self::RowsPerCommit => "rows per commit",
             Self::StableLagP50 => "lag p50 ms",
             Self::StableLagP99 => "lag p99 ms",
             Self::StableLag => "lag after ms",
@@ -235,7 +270,8 @@ impl Figure {
             Self::Rate | Self::Written | Self::Own | Self::Nodes | Self::Clients => 0,
             Self::Others | Self::Idle | Self::Foreign | Self::Names | Self::NamesOnTheClock => 0,
             Self::WrongSuspicions | Self::Failed | Self::EmptyRate => 0,
-            Self::Predicted | Self::Empty => 1,
+            Self::CaughtUp => 0,
+            Self::Predicted | Self::Empty | Self::RowsPerCommit => 1,
             _ if self.heading().contains(" us") => 1,
             _ => 2,
         };
@@ -270,6 +306,12 @@ pub(super) enum Setting {
     /// Number of cuts with fixed quotas.
     #[serde(rename = "window")]
     Window,
+    /// Targets of a player.
+    #[serde(rename = "targets")]
+    Targets,
+    /// Keys of a transaction.
+    #[serde(rename = "keys")]
+    Keys,
 }
 
 impl Setting {
@@ -284,6 +326,8 @@ impl Setting {
             Self::Period => "period ms",
             Self::Compute => "computing, ms",
             Self::Window => "window, cuts",
+            Self::Targets => "targets",
+            Self::Keys => "keys of a transaction",
         }
     }
 
@@ -299,6 +343,8 @@ impl Setting {
             Self::Period => format!("every {value} ms"),
             Self::Compute => format!("computing for {value} ms"),
             Self::Window => format!("window of {value} cuts"),
+            Self::Targets => format!("{value} targets"),
+            Self::Keys => format!("{value} KB"),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use seriatim_client::{Append, AppendOptions, Log, Order};
+use seriatim_client::{Append, AppendOptions, Log, Order, Record};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -164,12 +164,12 @@ async fn append_until(log: Log, payload: Bytes, stop: Instant) -> Result<Latenci
     Ok(latencies)
 }
 
-/// Open loop: appends begin on schedule. `payload` gets the scheduled time.
-pub(super) async fn append_on_schedule(
+/// Open loop: appends begin on schedule. `record` gets the scheduled time.
+pub(super) async fn append_on_schedule<R: Into<Record>>(
     log: Log,
     mut pace: Pace,
     options: AppendOptions,
-    payload: impl Fn(Instant) -> Bytes,
+    record: impl Fn(Instant) -> R,
 ) -> Result<Latencies, Failure> {
     let (appends, mut in_flight) = mpsc::channel::<(Instant, Append)>(BACKLOG);
     let completions = tokio::spawn(async move {
@@ -182,7 +182,7 @@ pub(super) async fn append_on_schedule(
         Ok::<_, Failure>(latencies)
     });
     while let Some(scheduled) = pace.next().await {
-        let append = log.submit_with(payload(scheduled), options).await?;
+        let append = log.submit_with(record(scheduled), options).await?;
         if appends.send((scheduled, append)).await.is_err() {
             break;
         }

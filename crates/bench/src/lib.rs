@@ -5,7 +5,7 @@
 //! a run, not figures of different runs.
 //!
 //! Reading order: `comparison` (alternating rounds), `latency`, `throughput`, `read`, `scale`,
-//! `floor` and `disk_floor`; then `figures`, `report`, `presentation`, `table`, `chart`, `page` and
+//! `floor`, `disk_floor` and `player`; then `figures`, `report`, `presentation`, `table`, `chart`, `page` and
 //! `plot`.
 
 mod arguments;
@@ -25,6 +25,7 @@ mod machine;
 mod metadata;
 mod pace;
 mod page;
+mod player;
 mod plot;
 mod presentation;
 mod read;
@@ -32,9 +33,11 @@ mod report;
 mod scale;
 mod speculate;
 mod stall;
+mod stamp;
 mod style;
 mod table;
 mod terminal;
+mod thirds;
 mod throughput;
 
 use std::future::Future;
@@ -84,5 +87,6 @@ async fn measure(command: &BenchCommand) -> Outcome {
         BenchCommand::Metadata(arguments) => metadata::run(arguments),
         BenchCommand::Stall(arguments) => stall::run(arguments).await,
         BenchCommand::Speculate(arguments) => speculate::run(arguments).await,
+        BenchCommand::Player(arguments) => player::run(arguments).await,
     }
 }

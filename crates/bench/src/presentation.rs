@@ -6,7 +6,7 @@ use super::chart::Chart;
 use super::figure::Figure;
 use super::report::{Report, Row, check_files, write_file};
 use super::table::{Table, medians_of, table_of};
-use super::{failover, grow, latency, metadata, page, read, scale, speculate, stall, throughput};
+use super::{failover, grow, latency, metadata, page, player, read, scale, speculate, stall, throughput};
 use crate::arguments::RepeatArguments;
 use crate::terminal::{Outcome, print_line};
 
@@ -32,6 +32,7 @@ impl Presentation {
             "metadata" => &metadata::PRESENTATION,
             "stall" => &stall::PRESENTATION,
             "speculate" => &speculate::PRESENTATION,
+            "player" => &player::PRESENTATION,
             _ => return None,
         })
     }

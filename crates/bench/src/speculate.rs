@@ -29,10 +29,12 @@ use super::machine::cpu_time;
 use super::pace::Pace;
 use super::presentation::{Presentation, remark_ratios};
 use super::report::{Row, Settings, Subject};
+use super::stamp::{STAMP_BYTES, WARM_UP, nanos_since, stamped};
+use super::thirds::Thirds;
 use crate::arguments::{SpeculateArguments, Subscribers};
 use crate::terminal::{Failure, Outcome};
-use disturbance::{Disturbance, Thirds};
-use program::{Found, Out, Program, STAMP_BYTES, WARM_UP, Work, nanos_since, receive, stamped};
+use disturbance::Disturbance;
+use program::{Found, Out, Program, Work, receive};
 
 const FIGURES: [Figure; 24] = [
     Figure::Rate,

@@ -26,3 +26,5 @@ pub use config::Config;
 pub use contract::{ApplyError, AttachError, Batch, Message, Stream, Target};
 pub use runner::{Ending, PlayerError, Settings, Start, Started, TargetSettings, run};
 pub use seriatim_delivery::player::{Begin, Map, Mapper, Messages, PlayerLimits, Route, Stage};
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub use sql::DDL as BOUNDS_TABLE;

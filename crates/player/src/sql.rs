@@ -6,7 +6,7 @@ use crate::bounds::{Stored, parse_stream};
 use crate::{ApplyError, Batch, Message};
 
 /// Creates the table of the bounds, in SQLite and in PostgreSQL.
-pub(crate) const DDL: &str = "create table if not exists seriatim_bounds (\
+pub const DDL: &str = "create table if not exists seriatim_bounds (\
     player text not null, target text not null, stream text not null, \
     epoch bigint not null, bound bigint not null, primary key (player, target))";
 

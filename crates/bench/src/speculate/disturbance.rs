@@ -7,64 +7,8 @@ use seriatim_net::Timer;
 
 use crate::arguments::{Killed, SpeculateArguments, Subscribers};
 use crate::cluster::{Apart, Cluster, LOG};
-use crate::figure::Figure;
 use crate::terminal::{Failure, Outcome};
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Thirds {
-    start: Instant,
-    third: Duration,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Part {
-    Before,
-    During,
-    After,
-}
-
-impl Part {
-    /// The figure for the mean time until results, of records in this part.
-    pub(super) fn figure(self) -> Figure {
-        match self {
-            Self::Before => Figure::ResultBefore,
-            Self::During => Figure::ResultDuring,
-            Self::After => Figure::ResultAfter,
-        }
-    }
-}
-
-impl Thirds {
-    pub(super) fn new(start: Instant, duration: Duration) -> Self {
-        Self { start, third: duration / 3 }
-    }
-
-    fn begins(self) -> Instant {
-        self.start + self.third
-    }
-
-    fn ends(self) -> Instant {
-        self.start + self.third * 2
-    }
-
-    pub(super) fn part(self, at: Instant) -> Part {
-        match at {
-            at if at < self.begins() => Part::Before,
-            at if at < self.ends() => Part::During,
-            _ => Part::After,
-        }
-    }
-
-    /// Milliseconds since the disturbance began, rounded down; negative before it.
-    pub(super) fn ms_since(self, at: Instant) -> i64 {
-        let (since, before) =
-            (at.checked_duration_since(self.begins()), self.begins().saturating_duration_since(at));
-        match since {
-            Some(since) => since.as_millis() as i64,
-            None => -(before.as_nanos().div_ceil(1_000_000) as i64),
-        }
-    }
-}
+use crate::thirds::Thirds;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Disturbance {
@@ -188,18 +132,5 @@ mod tests {
         assert_eq!(Disturbance::Burst(10).more(1000, 2, thirds), Some((4500, from, second)));
         assert_eq!(Disturbance::Change(3).more(1000, 2, thirds), Some((1000, from, second * 2)));
         assert_eq!(Disturbance::ReplicaKilled.more(1000, 2, thirds), None);
-    }
-
-    #[test]
-    fn the_time_before_is_counted_down() {
-        let start = Instant::now();
-        let thirds = Thirds::new(start, Duration::from_secs(3));
-        let at = |us| start + Duration::from_micros(us);
-        assert_eq!(
-            [0, 999_500, 1_000_000, 2_000_900].map(|us| thirds.ms_since(at(us))),
-            [-1000, -1, 0, 1000]
-        );
-        let parts = [999_999, 1_000_000, 2_000_000].map(|us| thirds.part(at(us)));
-        assert_eq!(parts, [Part::Before, Part::During, Part::After]);
     }
 }

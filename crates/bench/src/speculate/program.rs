@@ -5,43 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use seriatim_client::{Event, Position, StoredRecord, Subscription};
+use seriatim_client::{Event, Position, Subscription};
 use seriatim_net::Timer;
 use tokio::sync::{Notify, mpsc};
 
 use super::BACKLOG;
-use super::disturbance::{Part, Thirds};
 use crate::figure::Figure;
 use crate::figures::Timeline;
 use crate::latencies::Latencies;
+use crate::stamp::stamp_of;
 use crate::terminal::{Failure, Outcome};
+use crate::thirds::{Part, Thirds};
 
 /// Time limit for all results after the last acknowledgement.
 const OUT_WITHIN: Duration = Duration::from_secs(30);
-/// Bytes of the scheduled time, at a record's start.
-pub(super) const STAMP_BYTES: usize = size_of::<u64>();
-/// Stamp of a record outside of the measurement.
-pub(super) const WARM_UP: u64 = u64::MAX;
 /// Length of a point in the timeline, in milliseconds.
 const WHILE_MS: u64 = 50;
-
-/// A payload with its scheduled time, in nanoseconds since the beginning.
-pub(super) fn stamped(size: usize, nanos: u64) -> Bytes {
-    let mut payload = vec![7; size];
-    payload[..STAMP_BYTES].copy_from_slice(&nanos.to_le_bytes());
-    payload.into()
-}
-
-pub(super) fn nanos_since(began: Instant, scheduled: Instant) -> u64 {
-    u64::try_from((scheduled - began).as_nanos()).unwrap_or(WARM_UP - 1)
-}
-
-/// A record's scheduled time; `None` for a warm-up record, which does not count.
-fn stamp_of(record: &StoredRecord, began: Instant) -> Option<Instant> {
-    let stamp = record.payload().first_chunk::<STAMP_BYTES>().map(|bytes| u64::from_le_bytes(*bytes))?;
-    (stamp != WARM_UP).then(|| began + Duration::from_nanos(stamp))
-}
 
 /// Receives events with their times of arrival, even while the program computes.
 pub(super) async fn receive(mut events: Subscription, told: mpsc::Sender<(Instant, Event)>) -> Outcome {
@@ -51,6 +30,15 @@ pub(super) async fn receive(mut events: Subscription, told: mpsc::Sender<(Instan
         }
     }
     Ok(())
+}
+
+/// The figure for the mean time until results, of records in this part.
+fn result_in(part: Part) -> Figure {
+    match part {
+        Part::Before => Figure::ResultBefore,
+        Part::During => Figure::ResultDuring,
+        Part::After => Figure::ResultAfter,
+    }
 }
 
 /// Number of released results, over all programs.
@@ -160,7 +148,7 @@ impl Found {
             (Figure::Predicted, share * 100.0),
             (Figure::Failed, self.failed as f64),
         ];
-        figures.extend(self.parts.iter().map(|(part, results)| (part.figure(), mean(results))));
+        figures.extend(self.parts.iter().map(|(part, results)| (result_in(*part), mean(results))));
         figures
     }
 
@@ -241,7 +229,7 @@ impl Program {
     fn take(&mut self, at: Instant, event: Event) {
         match event {
             Event::Deliver { position, record, speculative, .. } => {
-                let scheduled = stamp_of(&record, self.began);
+                let scheduled = stamp_of(&record.payload(), self.began);
                 if let Some(scheduled) = scheduled {
                     self.found.deliveries.record_between(scheduled, at);
                     self.found.predicted += u64::from(speculative);
@@ -300,9 +288,10 @@ impl Program {
 
 #[cfg(test)]
 mod tests {
-    use seriatim_client::{RecordId, SessionId};
+    use seriatim_client::{RecordId, SessionId, StoredRecord};
 
     use super::*;
+    use crate::stamp::{WARM_UP, stamped};
 
     const MS: Duration = Duration::from_millis(1);
 
