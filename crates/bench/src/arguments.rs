@@ -150,8 +150,8 @@ pub(crate) struct PlayerArguments {
     /// Append as soon as the last append returned, instead of on a schedule.
     #[arg(long, conflicts_with = "rate")]
     pub(crate) closed: bool,
-    /// The targets: services over gRPC, whose delays are measured, or SQLite databases, whose rate is
-    /// compared with that of the same transactions without a player.
+    /// The targets: with grpc the delays of services are measured, with sqlite the rate of
+    /// databases.
     #[arg(long, value_enum, default_value_t = Sink::Grpc)]
     pub(crate) sink: Sink,
     /// In the second third of a measurement, stop this many targets.

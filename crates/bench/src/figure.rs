@@ -49,22 +49,11 @@ pub(super) enum Figure {
     /// Rate as a part of the rate without a log.
     #[serde(rename = "direct_ratio_rate")]
     RateOfDirect,
-    /// From an append's scheduled start until a target has the transaction.
-    #[serde(rename = "apply_p50_us")]
-    ApplyP50,
-    #[serde(rename = "apply_p99_us")]
-    ApplyP99,
-    #[serde(rename = "apply_mean_us")]
-    ApplyMean,
-    /// Latency while targets are stopped, and after their return, as multiples of the one before.
+    /// Latency while some targets are stopped and return, as multiples of the one before.
     #[serde(rename = "stopped_ratio_p50")]
     StoppedP50,
     #[serde(rename = "stopped_ratio_p99")]
     StoppedP99,
-    #[serde(rename = "returned_ratio_p50")]
-    ReturnedP50,
-    #[serde(rename = "returned_ratio_p99")]
-    ReturnedP99,
     /// Time from the return of the stopped targets until they have everything.
     #[serde(rename = "caught_up_ms")]
     CaughtUp,
@@ -83,7 +72,7 @@ pub(super) enum Figure {
     BothP50,
     #[serde(rename = "append_and_read_p99_us")]
     BothP99,
-    /// From an append's scheduled start until delivery to a subscription, final or not.
+    /// From an append's scheduled start until delivery, final or not, to a subscription or a target.
     #[serde(rename = "delivery_p50_us")]
     DeliveryP50,
     #[serde(rename = "delivery_p99_us")]
@@ -205,13 +194,8 @@ impl Figure {
             | Self::MaxOfFloor
             | Self::MeanOfFloor => "x floor",
             Self::RateOfDirect => "of direct",
-            Self::ApplyP50 => "apply p50 us",
-            Self::ApplyP99 => "apply p99 us",
-            Self::ApplyMean => "apply mean us",
             Self::StoppedP50 => "stopped, x p50",
             Self::StoppedP99 => "stopped, x p99",
-            Self::ReturnedP50 => "returned, x p50",
-            Self::ReturnedP99 => "returned, x p99",
             Self::CaughtUp => "caught up ms",
             Self::RowsPerCommit => "rows per commit",
             Self::StableLagP50 => "lag p50 ms",

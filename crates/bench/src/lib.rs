@@ -5,8 +5,8 @@
 //! a run, not figures of different runs.
 //!
 //! Reading order: `comparison` (alternating rounds), `latency`, `throughput`, `read`, `scale`,
-//! `floor`, `disk_floor` and `player`; then `figures`, `report`, `presentation`, `table`, `chart`, `page` and
-//! `plot`.
+//! `player`, `floor` and `disk_floor`; then `figures`, `report`, `presentation`, `table`, `chart`,
+//! `page` and `plot`.
 
 mod arguments;
 mod chart;

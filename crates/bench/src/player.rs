@@ -2,9 +2,9 @@
 //! (LogPlayer, §6, figures 9 and 10).
 //!
 //! A sample is a transaction at a target. The player's delay runs from the dispatch, before the
-//! machine receives the record, until the target's handler begins. The apply delay runs from the
-//! scheduled start of the append until then. With `--sink sqlite`, a player empties a full log
-//! into databases as fast as it can.
+//! machine receives the record, until the target's handler begins. The delivery, which the paper
+//! calls apply delay, runs from the scheduled start of the append until then. With `--sink sqlite`,
+//! a player empties a full log into databases.
 
 mod fan_out;
 mod samples;
@@ -13,7 +13,6 @@ mod sqlite;
 mod transactions;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -49,17 +48,15 @@ use transactions::{Timed, Transactions, name_of};
 /// Time limit for a step of a player: its start, or its delivery after the last append.
 const WITHIN: Duration = Duration::from_secs(60);
 
-const FIGURES: [Figure; 15] = [
+const FIGURES: [Figure; 13] = [
     Figure::Mean,
     Figure::P50,
     Figure::P99,
-    Figure::ApplyMean,
-    Figure::ApplyP50,
-    Figure::ApplyP99,
+    Figure::DeliveryMean,
+    Figure::DeliveryP50,
+    Figure::DeliveryP99,
     Figure::StoppedP50,
     Figure::StoppedP99,
-    Figure::ReturnedP50,
-    Figure::ReturnedP99,
     Figure::CaughtUp,
     Figure::Rate,
     Figure::RateOfDirect,
@@ -77,17 +74,17 @@ pub(super) const PRESENTATION: Presentation = Presentation {
         table.remark(
             "mean, p50, p99: from the player's dispatch of an entry until the target's handler begins",
         );
-        table.remark("apply: from when an append should have begun until the target's handler begins");
+        table.remark("delivery: from when an append should have begun until then");
         if rows.iter().any(|row| row.median(Figure::CaughtUp).is_some()) {
-            table.remark("stopped, returned: the other targets' delay while some are stopped, and after their return, as a multiple of the delay before");
+            table.remark("stopped: the other targets' delay while some are stopped and catch up, as a multiple of the delay before");
         }
-        remark_ratios(rows, &[Figure::Mean, Figure::P99, Figure::ApplyMean], table);
+        remark_ratios(rows, &[Figure::Mean, Figure::P99, Figure::DeliveryMean], table);
     },
     charts: |rows| {
         let figures = [
             ("From dispatch to target, mean", Figure::Mean),
             ("From dispatch to target, 99th percentile", Figure::P99),
-            ("From append to target, mean", Figure::ApplyMean),
+            ("From append to target, mean", Figure::DeliveryMean),
         ];
         if rows.iter().any(|row| row.median(Figure::RateOfDirect).is_some()) {
             return vec![Chart::bars("Rows per second", rows, Figure::Rate)];
@@ -180,15 +177,17 @@ impl Playing {
 
     /// Waits while the player runs.
     async fn until(&mut self, step: &str, waits: impl Future<Output = ()>) -> Outcome {
-        tokio::select! {
-            () = waits => Ok(()),
-            ended = &mut self.ended => {
-                Err(Failure::new(format!("the player ended before {step}: {:?}", ended??)))
+        let ended = async {
+            Err(Failure::new(format!("the player ended before {step}: {:?}", (&mut self.ended).await??)))
+        };
+        let step_or_end = async {
+            tokio::select! {
+                () = waits => Ok(()),
+                ended = ended => ended,
             }
-            () = tokio::time::sleep(WITHIN) => {
-                Err(Failure::new(format!("the player did not reach this within {WITHIN:?}: {step}")))
-            }
-        }
+        };
+        let late = || Failure::new(format!("the player did not reach this within {WITHIN:?}: {step}"));
+        tokio::time::timeout(WITHIN, step_or_end).await.map_err(|_| late())?
     }
 
     async fn stop(self) -> Outcome {
@@ -298,27 +297,21 @@ impl Appending {
 /// Figures of the targets that were not stopped: the first `stopped` ones were.
 fn measured_of(samples: &[Sample], stopped: usize, thirds: Thirds, (rate, cpu): (f64, Duration)) -> Measured {
     let (mut player, mut apply) = (Latencies::new(), Latencies::new());
-    let mut parts: BTreeMap<Part, Latencies> = BTreeMap::new();
+    let (mut before, mut since) = (Latencies::new(), Latencies::new());
     for sample in samples.iter().filter(|sample| sample.target >= stopped) {
         player.record_between(sample.dispatched, sample.applied);
         apply.record_between(sample.scheduled, sample.applied);
-        let part = parts.entry(thirds.part(sample.scheduled)).or_default();
+        let part = if thirds.part(sample.scheduled) == Part::Before { &mut before } else { &mut since };
         part.record_between(sample.dispatched, sample.applied);
     }
     let count = player.count();
     let mut measured = Measured::new(player, rate, cpu, count);
-    let of_apply = [(Figure::ApplyP50, 0.5), (Figure::ApplyP99, 0.99)];
+    let of_apply = [(Figure::DeliveryP50, 0.5), (Figure::DeliveryP99, 0.99)];
     measured.figures.extend(of_apply.map(|(figure, quantile)| (figure, apply.us(quantile))));
-    measured.figures.insert(Figure::ApplyMean, apply.us_of(Figure::Mean));
+    measured.figures.insert(Figure::DeliveryMean, apply.us_of(Figure::Mean));
     if stopped > 0 {
-        let ratios = [
-            (Figure::StoppedP50, Part::During, 0.5),
-            (Figure::StoppedP99, Part::During, 0.99),
-            (Figure::ReturnedP50, Part::After, 0.5),
-            (Figure::ReturnedP99, Part::After, 0.99),
-        ];
-        let us = |part: Part, quantile| parts.get(&part).map_or(f64::NAN, |delays| delays.us(quantile));
-        let ratio = |(figure, part, quantile)| (figure, us(part, quantile) / us(Part::Before, quantile));
+        let ratios = [(Figure::StoppedP50, 0.5), (Figure::StoppedP99, 0.99)];
+        let ratio = |(figure, quantile)| (figure, since.us(quantile) / before.us(quantile));
         measured.figures.extend(ratios.map(ratio));
     }
     measured
@@ -338,13 +331,12 @@ mod tests {
             dispatched: at(scheduled + 10),
             applied: at(scheduled + 10 + took),
         };
-        let samples = [sample(0, 0, 900), sample(1, 0, 2), sample(1, 1000, 4), sample(1, 2000, 3)];
+        let samples = [sample(0, 0, 900), sample(1, 0, 2), sample(1, 1000, 3), sample(1, 2000, 4)];
         let thirds = Thirds::new(start, Duration::from_secs(3));
         let measured = measured_of(&samples, 1, thirds, (100.0, Duration::ZERO));
         let about = |figure| (measured.figures[&figure] * 10.0).round() / 10.0;
-        let ratios = [Figure::StoppedP50, Figure::StoppedP99, Figure::ReturnedP50, Figure::ReturnedP99];
-        assert_eq!(ratios.map(about), [2.0, 2.0, 1.5, 1.5]);
-        let delays = [Figure::Mean, Figure::ApplyMean].map(|figure| measured.figures[&figure].round());
+        assert_eq!([Figure::StoppedP50, Figure::StoppedP99].map(about), [1.5, 2.0]);
+        let delays = [Figure::Mean, Figure::DeliveryMean].map(|figure| measured.figures[&figure].round());
         assert!((delays[0] - 3000.0).abs() < 5.0 && (delays[1] - 13_000.0).abs() < 20.0, "{delays:?}");
     }
 }

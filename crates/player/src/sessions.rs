@@ -222,7 +222,7 @@ mod tests {
 
     use super::*;
 
-    /// Applies all batches but the one that ends at `fails`.
+    /// Fails at the batch whose end is `fails`.
     struct Fake {
         applied: mpsc::Sender<u64>,
         fails: u64,
