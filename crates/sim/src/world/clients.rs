@@ -337,10 +337,6 @@ impl Clients {
         self.up[&number].trimmer.as_ref().is_some_and(Trimmer::is_done)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.up.is_empty()
-    }
-
     /// Clients with a running process.
     pub(super) fn numbers(&self) -> Vec<u32> {
         self.up.keys().copied().collect()

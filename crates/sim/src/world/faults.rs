@@ -95,7 +95,7 @@ impl Faults {
         let step = Self::step(cluster, clients);
         let victims = Self::victims(cluster, fault);
         let bears_it = match (fault.kind, fault.target) {
-            (FaultKind::ClientCrash, _) => !clients.is_empty(),
+            (FaultKind::ClientCrash, _) => !clients.mortal().is_empty(),
             (FaultKind::DiskLoss, Target::RetiredShard) => Self::may_lose_retired(cluster, &victims),
             (kind, _) => Self::may_strike(cluster, kind, &victims),
         };
