@@ -1,10 +1,10 @@
 //! `seriatim player run`.
 
-use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use seriatim_player::{Ending, PlayerError, Settings, Start};
 use tokio::sync::oneshot;
+use tokio::task::JoinError;
 
 use crate::arguments::PlayerRunArguments;
 use crate::output::{Failure, Outcome, note, print_line};
@@ -26,56 +26,42 @@ pub(super) async fn run(server: &str, arguments: PlayerRunArguments) -> Outcome 
     settings.until_tail = arguments.until_tail;
     let mut signals = Signals::new()?;
     let (stop, stopped) = oneshot::channel::<()>();
-    let (report, outcome) = oneshot::channel();
-    let server = config.server;
-    std::thread::Builder::new()
-        .name("player".into())
-        .spawn(move || {
-            // The command may have ended by a second signal.
-            let _ = report.send(play(&server, settings, stopped));
-        })
-        .map_err(|cause| Failure::new(format!("cannot start: {cause}")))?;
-    let mut outcome = pin!(outcome);
+    // A task, so that the workers of the runtime share the player's work with this thread.
+    let mut outcome = tokio::spawn(play(config.server, settings, stopped));
     tokio::select! {
-        outcome = &mut outcome => return ended(outcome.ok()),
+        outcome = &mut outcome => return ended(outcome),
         () = signals.told() => {}
     }
     note("ending after the current batch of each target");
     drop(stop);
     tokio::select! {
-        outcome = &mut outcome => ended(outcome.ok()),
+        outcome = &mut outcome => ended(outcome),
         () = signals.told() => Err(Failure::Interrupted(super::super::signals::AT_ONCE.into())),
     }
 }
 
-fn ended(outcome: Option<Result<Ending, Failure>>) -> Outcome {
+fn ended(outcome: Result<Result<Ending, Failure>, JoinError>) -> Outcome {
     match outcome {
-        Some(Ok(Ending::Finished)) => Ok(()),
-        Some(Ok(Ending::Stopped)) => Err(Failure::Interrupted("the player has ended".into())),
-        Some(Err(failure)) => Err(failure),
-        None => Err(Failure::new("the player's thread panicked; report this")),
+        Ok(Ok(Ending::Finished)) => Ok(()),
+        Ok(Ok(Ending::Stopped)) => Err(Failure::Interrupted("the player has ended".into())),
+        Ok(Err(failure)) => Err(failure),
+        Err(_) => Err(Failure::new("the player panicked; report this")),
     }
 }
 
-/// Runs the player on this thread, which performs nothing else.
-fn play(server: &str, settings: Settings, stopped: oneshot::Receiver<()>) -> Result<Ending, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let outcome = runtime.block_on(async {
-        let client = super::super::connect(server).await?;
-        let mut notices = Notices::default();
-        let mut observer = |text: &str, _is_problem: bool| notices.print(text);
-        let started = |started: &seriatim_player::Started| {
-            print_line(format_args!("playing {} as {}, epoch {}", started.log, started.name, started.epoch));
-        };
-        let stop = async {
-            // Resolves when the command drops the sender.
-            let _ = stopped.await;
-        };
-        let ended = seriatim_player::run(&client, settings, None, started, &mut observer, stop).await;
-        ended.map_err(|cause: PlayerError| Failure::new(cause.to_string()))
-    });
-    runtime.shutdown_background();
-    outcome
+async fn play(server: String, settings: Settings, stopped: oneshot::Receiver<()>) -> Result<Ending, Failure> {
+    let client = super::super::connect(&server).await?;
+    let mut notices = Notices::default();
+    let mut observer = |text: &str, _is_problem: bool| notices.print(text);
+    let started = |started: &seriatim_player::Started| {
+        print_line(format_args!("playing {} as {}, epoch {}", started.log, started.name, started.epoch));
+    };
+    let stop = async {
+        // Resolves when the command drops the sender.
+        let _ = stopped.await;
+    };
+    let ended = seriatim_player::run(&client, settings, None, started, &mut observer, stop).await;
+    ended.map_err(|cause: PlayerError| Failure::new(cause.to_string()))
 }
 
 /// Prints each notice, except repetitions.
