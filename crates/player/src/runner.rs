@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::Stream;
 use crate::control::{CommandRecord, ControlLogError, Event, Events, Holder, RulesRecord, StatusRecord};
+use crate::kept::{Bounds, Keeper};
 use crate::pinning;
 use crate::reporting::{Recorder, wall_ms};
 use crate::sessions::{Call, Place};
@@ -231,6 +232,10 @@ pub(crate) struct Runner {
     claim: Position,
     pub(crate) rules: RulesRecord,
     pub(crate) skipped: BTreeSet<u64>,
+    /// Bounds that targets cannot store.
+    pub(crate) bounds: Bounds,
+    /// For each target, whether messages may be delivered more than once.
+    pub(crate) at_least_once: Vec<bool>,
     pub(crate) since_ms: u64,
     began: Instant,
     pub(crate) machine: Player,
@@ -253,13 +258,17 @@ impl Runner {
         let stream = Stream { log: claimed.log.entry().id, player: settings.name.clone() };
         let mut targets = vec![];
         let mut configs = vec![];
+        let mut at_least_once = vec![];
         for (number, (target, (_, rules))) in settings.targets.drain(..).zip(claimed.rules.iter()).enumerate()
         {
             let (calls, receiver) = mpsc::channel(CALLS);
             let unanswered = target.target.unanswered();
             let index = TargetIndex(number);
             let (stream, happenings) = (stream.clone(), sender.clone());
-            target.target.serve(Place { index, stream, epoch: claimed.epoch, happenings }, receiver);
+            let keeper =
+                Keeper::new(claimed.control.clone(), &target.id, &claimed.bounds, claimed.claim.next());
+            at_least_once.push(target.target.is_at_least_once());
+            target.target.serve(Place { index, stream, epoch: claimed.epoch, happenings }, keeper, receiver);
             targets.push(calls);
             let config = TargetConfig { id: target.id, unanswered, dead_letters: target.dead_letters };
             configs.push((config, rules.clone()));
@@ -293,6 +302,8 @@ impl Runner {
             claim: claimed.claim,
             rules: RulesRecord::of(&claimed.rules),
             skipped: claimed.skipped,
+            bounds: claimed.bounds,
+            at_least_once,
             since_ms: wall_ms(),
             began: Instant::now(),
             machine,
@@ -386,6 +397,7 @@ impl Runner {
             Event::Claim { holder, base, .. } if position > self.claim => {
                 return Err(PlayerError::Deposed { by: holder, epoch: base + position.0 + 1 });
             }
+            Event::Bound(record) if record.epoch == self.epoch => self.bounds.keep(position.0, record),
             Event::Hello { .. } => {
                 self.recorder.ask();
             }

@@ -8,6 +8,7 @@ use seriatim_client::{Client, Log, Position};
 use seriatim_delivery::player::{Mapper, Rule, Rules, rules_at};
 
 use crate::control::{CommandRecord, ControlLog, Event, Events, Holder, RulesRecord, SILENCE};
+use crate::kept::Bounds;
 use crate::runner::{PlayerError, Settings, Start};
 
 /// Interval between questions of a standby.
@@ -31,6 +32,8 @@ pub(crate) struct Claimed {
     pub(crate) rules: Vec<(String, Rules)>,
     pub(crate) pending: Vec<Pending>,
     pub(crate) skipped: BTreeSet<u64>,
+    /// Bounds that targets cannot store.
+    pub(crate) bounds: Bounds,
     pub(crate) tail: Position,
 }
 
@@ -42,6 +45,7 @@ pub(crate) struct History {
     pub(crate) rules: RulesRecord,
     pub(crate) pending: Vec<Pending>,
     pub(crate) skipped: BTreeSet<u64>,
+    pub(crate) bounds: Bounds,
 }
 
 /// A claim.
@@ -76,7 +80,11 @@ impl History {
                     self.rules = status.rules.clone();
                 }
                 self.skipped.extend(&status.skipped);
+                status.bounds.into_iter().for_each(|(at, record)| self.bounds.keep(at, record));
             }
+            // The player of this record continued after a later claim, and knows no bound of it.
+            Event::Bound(record) if record.epoch < self.epoch() => {}
+            Event::Bound(record) => self.bounds.keep(position.0, record),
             Event::Command { target, command } => self.pending.push((position.0, target, command)),
             Event::Done { command, .. } => {
                 let done = |(position, ..): &Pending| *position == command;
@@ -98,6 +106,19 @@ impl History {
     /// The epoch of the last claim. 0: no player ever ran.
     fn epoch(&self) -> u64 {
         self.last.as_ref().map_or(0, |last| last.epoch)
+    }
+
+    /// The recorded bounds, with those of further events.
+    fn bounds_with(&self, events: Vec<(Position, Event)>) -> Bounds {
+        let (mut bounds, mut epoch) = (self.bounds.clone(), self.epoch());
+        for (position, event) in events {
+            match event {
+                Event::Claim { base, .. } => epoch = base + position.0 + 1,
+                Event::Bound(record) if record.epoch >= epoch => bounds.keep(position.0, record),
+                _ => {}
+            }
+        }
+        bounds
     }
 
     /// Unreadable entries that belong to no target, with those of commands that no player has seen.
@@ -148,6 +169,8 @@ pub(crate) async fn claim(
     let base = settings.above.map_or(recorded, |above| recorded.max(above));
     let claim = Event::Claim { holder: Holder::own(), base, rules: RulesRecord::of(&rules) };
     let claim = control.append(&claim).await?;
+    // The earlier player may have recorded bounds until the claim.
+    let bounds = history.bounds_with(control.history(asked.next(), claim).await?);
     // Commands between the question and the claim are for this player.
     let events = control.follow(asked.next(), None).await?;
     let epoch = base + claim.0 + 1;
@@ -163,6 +186,7 @@ pub(crate) async fn claim(
         rules,
         pending: history.pending,
         skipped,
+        bounds,
         tail,
     })
 }

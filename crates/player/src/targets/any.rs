@@ -7,7 +7,8 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::Stream;
 use crate::bounds::Checked;
-use crate::config::{Kind, TargetConfig};
+use crate::config::{Contract, Kind, TargetConfig};
+use crate::kept::Keeper;
 #[cfg(feature = "grpc")]
 use crate::sessions::serve_grpc;
 use crate::sessions::{Call, Place, serve};
@@ -24,6 +25,12 @@ pub enum AnyTarget {
     /// A PostgreSQL database.
     #[cfg(feature = "postgres")]
     Postgres(PostgresTarget),
+    /// A receiver of HTTP requests that stores its bound.
+    #[cfg(feature = "http")]
+    Http(HttpTarget),
+    /// A receiver of HTTP requests that keeps no bound.
+    #[cfg(feature = "http")]
+    Keyed(http::Keyed),
     /// A service with its own transactions.
     #[cfg(feature = "grpc")]
     Grpc(grpc::Grpc),
@@ -34,7 +41,10 @@ impl AnyTarget {
     ///
     /// # Errors
     /// One sentence, if this program does not contain the kind.
-    #[cfg_attr(not(feature = "postgres"), expect(unused_variables, reason = "only servers need the time"))]
+    #[cfg_attr(
+        not(any(feature = "http", feature = "postgres")),
+        expect(unused_variables, reason = "only servers need the time")
+    )]
     pub fn new(config: &TargetConfig, apply_within: Duration) -> Result<Self, String> {
         let id = &config.id;
         match &config.kind {
@@ -53,6 +63,17 @@ impl AnyTarget {
                 ca_file.clone(),
                 apply_within,
             ))),
+            #[cfg(feature = "http")]
+            Kind::Http { url, contract, token, ca_file } => {
+                let place = http::Place::new(url, token.clone(), ca_file.clone(), apply_within);
+                let place = place.map_err(|error| format!("target '{id}': {error}"))?;
+                Ok(match contract {
+                    Contract::Bound => Self::Http(HttpTarget::new(id, place)),
+                    Contract::Key { content_type } => {
+                        Self::Keyed(http::Keyed::new(place, content_type.clone()))
+                    }
+                })
+            }
             #[cfg(feature = "grpc")]
             Kind::Grpc { url } => match grpc::Grpc::new(url, id) {
                 Ok(target) => Ok(Self::Grpc(target)),
@@ -75,8 +96,21 @@ impl AnyTarget {
             Self::File(target) => target.check(stream).await,
             #[cfg(feature = "postgres")]
             Self::Postgres(target) => target.check(stream).await,
+            #[cfg(feature = "http")]
+            Self::Http(target) => target.check(stream).await,
+            #[cfg(feature = "http")]
+            Self::Keyed(target) => target.check().await,
             #[cfg(feature = "grpc")]
             Self::Grpc(target) => target.check().await,
+        }
+    }
+
+    /// Whether messages may be delivered more than once.
+    pub(crate) fn is_at_least_once(&self) -> bool {
+        match self {
+            #[cfg(feature = "http")]
+            Self::Keyed(_) => true,
+            _ => false,
         }
     }
 
@@ -89,8 +123,10 @@ impl AnyTarget {
         }
     }
 
-    /// Starts the task that performs the calls.
-    pub(crate) fn serve(self, place: Place, calls: mpsc::Receiver<Call>) {
+    /// Starts the task that performs the calls. `keeper` records the bound of a target that cannot
+    /// store it.
+    #[cfg_attr(not(feature = "http"), expect(unused_variables, reason = "only some kinds need it"))]
+    pub(crate) fn serve(self, place: Place, keeper: Keeper, calls: mpsc::Receiver<Call>) {
         match self {
             #[cfg(feature = "sqlite")]
             Self::Sqlite(target) => tokio::spawn(serve(target, place, calls)),
@@ -98,6 +134,10 @@ impl AnyTarget {
             Self::File(target) => tokio::spawn(serve(target, place, calls)),
             #[cfg(feature = "postgres")]
             Self::Postgres(target) => tokio::spawn(serve(target, place, calls)),
+            #[cfg(feature = "http")]
+            Self::Http(target) => tokio::spawn(serve(target, place, calls)),
+            #[cfg(feature = "http")]
+            Self::Keyed(target) => tokio::spawn(serve(target.target(keeper), place, calls)),
             #[cfg(feature = "grpc")]
             Self::Grpc(target) => tokio::spawn(serve_grpc(target, place, calls)),
         };

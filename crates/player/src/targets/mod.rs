@@ -5,23 +5,28 @@ mod any;
 mod file;
 #[cfg(feature = "grpc")]
 pub mod grpc;
+#[cfg(feature = "http")]
+pub mod http;
 #[cfg(feature = "postgres")]
 mod password;
 #[cfg(any(feature = "sqlite", feature = "file"))]
 mod place;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(any(feature = "http", feature = "postgres"))]
+mod secret;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-
 #[cfg(test)]
 pub(crate) mod suite;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "http", feature = "postgres"))]
 mod tls;
 
 pub use any::AnyTarget;
 #[cfg(feature = "file")]
 pub use file::FileTarget;
+#[cfg(feature = "http")]
+pub use http::HttpTarget;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresTarget;
 #[cfg(feature = "sqlite")]

@@ -3,6 +3,7 @@
 //! `SERIATIM_PLAYER_LOOPS` repeats the kill loops.
 
 mod commands;
+mod http;
 mod kills;
 mod mistakes;
 
