@@ -22,7 +22,7 @@ const DEFAULT_APPLY_WITHIN_MS: u64 = 30_000;
 const APPLY_WITHIN_MS: std::ops::RangeInclusive<u64> = 100..=3_600_000;
 const DEFAULT_SEPARATOR: &str = "\n";
 const DEFAULT_CONTENT_TYPE: &str = "application/octet-stream";
-const KINDS: &str = "sqlite, file, postgres, grpc and http";
+const KINDS: &str = "sqlite, file, postgres, grpc, http and log";
 
 /// The configuration of a player.
 #[derive(Clone, Debug, PartialEq)]
@@ -143,6 +143,13 @@ pub enum Kind {
         /// The authorities that may certify the receiver. `None` for those of this machine.
         ca_file: Option<PathBuf>,
     },
+    /// Another Seriatim log.
+    Log {
+        /// Address of a node of its cluster.
+        server: String,
+        /// Its name.
+        log: String,
+    },
 }
 
 /// The duties of a receiver of HTTP requests.
@@ -240,6 +247,8 @@ struct TargetSection {
     token: Option<toml::Value>,
     token_file: Option<PathBuf>,
     token_env: Option<String>,
+    log: Option<String>,
+    server: Option<String>,
 }
 
 impl Config {
@@ -267,12 +276,13 @@ impl Config {
             .map_err(|error| format!("`name`: {error} (the control log is {name}.player)"))?;
         let server = file.server.unwrap_or_else(|| DEFAULT_SERVER.into());
         check_address(&server)?;
+        let source = Source { log: &file.log, server: &server };
         let from = parse_from(file.from.as_ref())?;
         let memory_mib = file.queue.memory_mib.unwrap_or(DEFAULT_MEMORY_MIB);
         check_range("memory_mib", memory_mib, &MEMORY_MIB)?;
         let apply_within_ms = file.apply_within_ms.unwrap_or(DEFAULT_APPLY_WITHIN_MS);
         check_range("apply_within_ms", apply_within_ms, &APPLY_WITHIN_MS)?;
-        let targets = parse_targets(file.target, directory)?;
+        let targets = parse_targets(file.target, directory, &source)?;
         let map = parse_map(file.map.as_deref(), file.all, file.route, &targets)?;
         check_dead_letter(file.dead_letter.as_deref(), &file.log, &targets)?;
         Ok(Self {
@@ -380,7 +390,17 @@ fn parse_route(route: RouteSection, targets: &[TargetConfig]) -> Result<RouteCon
     Ok(RouteConfig { to: route.to, filter })
 }
 
-fn parse_targets(sections: Vec<TargetSection>, directory: &Path) -> Result<Vec<TargetConfig>, String> {
+/// The log that the player reads.
+struct Source<'a> {
+    log: &'a str,
+    server: &'a str,
+}
+
+fn parse_targets(
+    sections: Vec<TargetSection>,
+    directory: &Path,
+    source: &Source<'_>,
+) -> Result<Vec<TargetConfig>, String> {
     if sections.is_empty() {
         return Err("there is no target; add a [[target]] with `id` and `kind`".into());
     }
@@ -400,7 +420,8 @@ fn parse_targets(sections: Vec<TargetSection>, directory: &Path) -> Result<Vec<T
             return Err(format!("two targets have the id '{id}'; each needs an id of its own"));
         }
         let on_reject = section.on_reject;
-        let kind = parse_kind(section, directory).map_err(|error| format!("target '{id}': {error}"))?;
+        let kind =
+            parse_kind(section, directory, source).map_err(|error| format!("target '{id}': {error}"))?;
         if let Kind::File { path, .. } = &kind
             && !files.insert(path.clone())
         {
@@ -414,13 +435,14 @@ fn parse_targets(sections: Vec<TargetSection>, directory: &Path) -> Result<Vec<T
     Ok(targets)
 }
 
-fn parse_kind(section: TargetSection, directory: &Path) -> Result<Kind, String> {
+fn parse_kind(section: TargetSection, directory: &Path, source: &Source<'_>) -> Result<Kind, String> {
     let keys: &[&str] = match section.kind.as_str() {
         "sqlite" => &["path", "setup", "statement"],
         "file" => &["path", "separator"],
         "postgres" => &["url", "statement", "password_file", "password_env", "ca_file"],
         "grpc" => &["url"],
         "http" => &["url", "contract", "content_type", "token_file", "token_env", "ca_file"],
+        "log" => &["log", "server"],
         other => return Err(format!("the kind '{other}' is unknown; the kinds are {KINDS}")),
     };
     if section.password.is_some() {
@@ -462,7 +484,19 @@ fn parse_kind(section: TargetSection, directory: &Path) -> Result<Kind, String> 
             let ca_file = section.ca_file.map(|file| directory.join(file));
             Ok(Kind::Http { url, contract, token, ca_file })
         }
+        "log" => parse_log(section.log, section.server, source),
         _ => Ok(Kind::Grpc { url: url()? }),
+    }
+}
+
+fn parse_log(log: Option<String>, server: Option<String>, source: &Source<'_>) -> Result<Kind, String> {
+    let log = log.ok_or("`log` is missing; it is the name of the log that receives the entries")?;
+    check_log_name(&log).map_err(|error| format!("`log`: {error}"))?;
+    let server = server.unwrap_or_else(|| source.server.into());
+    check_address(&server)?;
+    match log == source.log && server == source.server {
+        true => Err(format!("`log` is '{log}', the log that the player reads; name another log")),
+        false => Ok(Kind::Log { server, log }),
     }
 }
 
@@ -527,6 +561,8 @@ impl TargetSection {
             ("content_type", self.content_type.is_some()),
             ("token_file", self.token_file.is_some()),
             ("token_env", self.token_env.is_some()),
+            ("log", self.log.is_some()),
+            ("server", self.server.is_some()),
         ]
         .into_iter()
         .filter_map(|(key, is_present)| is_present.then_some(key))

@@ -36,7 +36,7 @@ fn the_example_can_be_used_as_it_is() {
     assert_eq!((config.queue_memory, config.apply_within_ms), (256 << 20, 30_000));
     assert_eq!((config.map, config.dead_letter), (Map::Key, None));
     let ids: Vec<_> = config.targets.iter().map(|target| target.id.as_str()).collect();
-    assert_eq!(ids, ["ledger", "billing", "archive", "mailer", "search"]);
+    assert_eq!(ids, ["ledger", "billing", "archive", "mailer", "search", "mirror"]);
     let path = |name: &str| Path::new("/etc/seriatim").join(name);
     let statement = |text, dialect| Statement::parse(text, dialect).unwrap();
     let sqlite = statement("insert into entries (position, body) values ($position, $text)", Dialect::Sqlite);
@@ -58,6 +58,8 @@ fn the_example_can_be_used_as_it_is() {
     let url = "http://127.0.0.1:7901/entries".into();
     let http = Kind::Http { url, contract: Contract::Bound, token: None, ca_file: None };
     assert_eq!(config.targets[4].kind, http);
+    let log = Kind::Log { server: DEFAULT_SERVER.into(), log: "orders-copy".into() };
+    assert_eq!(config.targets[5].kind, log);
 }
 
 #[test]
@@ -274,6 +276,31 @@ fn mistakes_in_a_receiver_are_reported_in_one_sentence() {
     for (keys, expected) in cases {
         let error = refused(&with_target(&format!("{http}{keys}")));
         assert!(error.starts_with(expected) && !error.contains("hidden"), "{keys}: {error}");
+    }
+}
+
+#[test]
+fn mistakes_in_a_log_are_reported_in_one_sentence() {
+    let log = "id = \"a\"\nkind = \"log\"\n";
+    let kind = |keys: &str| parse(&with_target(&format!("{log}{keys}"))).unwrap().targets.remove(0).kind;
+    let elsewhere = Kind::Log { server: "db:1".into(), log: "orders".into() };
+    assert_eq!(kind("log = \"orders\"\nserver = \"db:1\""), elsewhere);
+    let cases = [
+        ("", "target 'a': `log` is missing; it is the name of the log that receives the entries"),
+        ("log = \"a b\"", "target 'a': `log`: 'a b' cannot name a log"),
+        (
+            "log = \"orders\"",
+            "target 'a': `log` is 'orders', the log that the player reads; name another log",
+        ),
+        ("log = \"copy\"\nserver = \"db\"", "target 'a': `server` is 'db'; it must be HOST:PORT"),
+        (
+            "log = \"copy\"\npath = \"p\"",
+            "target 'a': `path` has no meaning for the kind log; its keys are log, server",
+        ),
+    ];
+    for (keys, expected) in cases {
+        let error = refused(&with_target(&format!("{log}{keys}")));
+        assert!(error.starts_with(expected), "{keys}: {error}");
     }
 }
 

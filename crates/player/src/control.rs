@@ -14,7 +14,7 @@ use seriatim_client::{
 };
 use seriatim_delivery::player::{Command, Map, Mapper, Route, Rule, Rules};
 
-pub use crate::kept::BoundRecord;
+pub use crate::kept::{Bookmark, BoundRecord};
 
 /// Silence after which a player counts as ended.
 pub const SILENCE: Duration = Duration::from_secs(3);

@@ -26,6 +26,20 @@ pub struct BoundRecord {
     pub log: u64,
     /// Everything below is applied.
     pub bound: u64,
+    /// Where a target of kind `log` continues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bookmark: Option<Bookmark>,
+}
+
+/// A place in a session of a log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bookmark {
+    /// Id of the log.
+    pub log: u64,
+    /// The session.
+    pub session: String,
+    /// Number of the next append.
+    pub number: u64,
 }
 
 /// The last recorded bound of each target, with the record's position in the control log.
@@ -95,6 +109,16 @@ impl Keeper {
         Self { control, target: target.into(), last, read, record_at: Instant::now() }
     }
 
+    /// Whether the last record is of this stream.
+    pub(crate) fn is_of(&self, stream: &Stream) -> bool {
+        self.last.as_ref().is_some_and(|record| record.log == stream.log.0)
+    }
+
+    /// Where the last record says that a target of kind `log` continues.
+    pub(crate) fn bookmark(&self) -> Option<&Bookmark> {
+        self.last.as_ref()?.bookmark.as_ref()
+    }
+
     /// The state that a session begins with; see [`Session::attach`].
     pub(crate) fn attach(&self, session: &Session, adopts: Option<Position>) -> Result<Stored, AttachError> {
         let stored = self.last.as_ref().map(|record| Stored {
@@ -108,7 +132,13 @@ impl Keeper {
     /// The record of a target with this state.
     pub(crate) fn record(&self, stored: &Stored) -> BoundRecord {
         let Stored { stream, epoch, bound } = stored;
-        BoundRecord { target: self.target.clone(), epoch: *epoch, log: stream.log.0, bound: bound.0 }
+        BoundRecord {
+            target: self.target.clone(),
+            epoch: *epoch,
+            log: stream.log.0,
+            bound: bound.0,
+            bookmark: None,
+        }
     }
 
     /// Appends the first record of a session. Checks that no later player claimed before it, so a
@@ -157,7 +187,13 @@ mod tests {
 
     #[test]
     fn the_latest_record_of_a_target_counts() {
-        let record = |target: &str, bound| BoundRecord { target: target.into(), epoch: 3, log: 7, bound };
+        let record = |target: &str, bound| BoundRecord {
+            target: target.into(),
+            epoch: 3,
+            log: 7,
+            bound,
+            bookmark: None,
+        };
         let mut bounds = Bounds::default();
         bounds.keep(10, record("a", 5));
         bounds.keep(12, record("b", 8));

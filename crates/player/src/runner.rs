@@ -109,6 +109,14 @@ pub enum PlayerError {
     /// The log cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// A target cannot be one.
+    #[error("target '{id}': {reason}")]
+    Target {
+        /// Its id.
+        id: String,
+        /// The mistake, and what to do.
+        reason: String,
+    },
     /// Another player is active.
     #[error(
         "the player '{player}' is already at work: {}, epoch {}, since {} s; stop it, or take its place with --take-over",

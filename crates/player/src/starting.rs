@@ -9,7 +9,7 @@ use seriatim_delivery::player::{Mapper, Rule, Rules, rules_at};
 
 use crate::control::{CommandRecord, ControlLog, Event, Events, Holder, RulesRecord, SILENCE};
 use crate::kept::Bounds;
-use crate::runner::{PlayerError, Settings, Start};
+use crate::runner::{PlayerError, Settings, Start, TargetSettings};
 
 /// Interval between questions of a standby.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -139,6 +139,10 @@ pub(crate) async fn claim(
     mapper: Option<&Arc<dyn Mapper>>,
 ) -> Result<Claimed, PlayerError> {
     let log = client.log(&settings.log).await?;
+    for TargetSettings { id, target, .. } in &settings.targets {
+        let checked = target.check_start().await;
+        checked.map_err(|reason| PlayerError::Target { id: id.clone(), reason })?;
+    }
     let control = ControlLog::create(client, &settings.name).await?;
     let asked = control.append(&Event::Hello { from: Holder::own() }).await?;
     let events = control.history(Position::ZERO, asked.next()).await?;

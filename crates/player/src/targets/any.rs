@@ -28,6 +28,8 @@ pub enum AnyTarget {
     /// A receiver of HTTP requests that stores its bound.
     #[cfg(feature = "http")]
     Http(HttpTarget),
+    /// Another log.
+    Log(Copied),
     /// A receiver of HTTP requests that keeps no bound.
     #[cfg(feature = "http")]
     Keyed(http::Keyed),
@@ -74,6 +76,7 @@ impl AnyTarget {
                     }
                 })
             }
+            Kind::Log { server, log } => Ok(Self::Log(Copied::new(id, server, log, apply_within))),
             #[cfg(feature = "grpc")]
             Kind::Grpc { url } => match grpc::Grpc::new(url, id) {
                 Ok(target) => Ok(Self::Grpc(target)),
@@ -100,8 +103,17 @@ impl AnyTarget {
             Self::Http(target) => target.check(stream).await,
             #[cfg(feature = "http")]
             Self::Keyed(target) => target.check().await,
+            Self::Log(target) => target.check().await,
             #[cfg(feature = "grpc")]
             Self::Grpc(target) => target.check().await,
+        }
+    }
+
+    /// Finds a mistake with which the player does not start.
+    pub(crate) async fn check_start(&self) -> Result<(), String> {
+        match self {
+            Self::Log(target) => target.check_start().await,
+            _ => Ok(()),
         }
     }
 
@@ -125,7 +137,6 @@ impl AnyTarget {
 
     /// Starts the task that performs the calls. `keeper` records the bound of a target that cannot
     /// store it.
-    #[cfg_attr(not(feature = "http"), expect(unused_variables, reason = "only some kinds need it"))]
     pub(crate) fn serve(self, place: Place, keeper: Keeper, calls: mpsc::Receiver<Call>) {
         match self {
             #[cfg(feature = "sqlite")]
@@ -138,6 +149,7 @@ impl AnyTarget {
             Self::Http(target) => tokio::spawn(serve(target, place, calls)),
             #[cfg(feature = "http")]
             Self::Keyed(target) => tokio::spawn(serve(target.target(keeper), place, calls)),
+            Self::Log(target) => tokio::spawn(serve(target.target(keeper), place, calls)),
             #[cfg(feature = "grpc")]
             Self::Grpc(target) => tokio::spawn(serve_grpc(target, place, calls)),
         };

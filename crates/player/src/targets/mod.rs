@@ -1,12 +1,15 @@
 //! The kinds of targets, one file and one feature each.
 
 mod any;
+#[cfg(test)]
+mod cluster;
 #[cfg(feature = "file")]
 mod file;
 #[cfg(feature = "grpc")]
 pub mod grpc;
 #[cfg(feature = "http")]
 pub mod http;
+mod log;
 #[cfg(feature = "postgres")]
 mod password;
 #[cfg(any(feature = "sqlite", feature = "file"))]
@@ -27,6 +30,7 @@ pub use any::AnyTarget;
 pub use file::FileTarget;
 #[cfg(feature = "http")]
 pub use http::HttpTarget;
+pub use log::Copied;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresTarget;
 #[cfg(feature = "sqlite")]

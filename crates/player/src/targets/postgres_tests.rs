@@ -1,6 +1,6 @@
 use std::time::Instant;
 
-use super::super::suite::{Fixture, attach, batch, entries, message, passes, stream};
+use super::super::suite::{Fixture, Restored, attach, batch, entries, message, passes, stream};
 use super::*;
 use crate::statement::Dialect;
 use crate::testing::PostgresServer;
@@ -55,7 +55,9 @@ impl Fixture for Ledger<'_> {
     async fn effects(&self) -> Vec<String> {
         self.query("select body from rows order by id")
     }
+}
 
+impl Restored for Ledger<'_> {
     async fn save(&mut self) {
         self.server.execute("postgres", &format!("create database {0}_copy template {0}", self.name));
     }

@@ -1,7 +1,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::super::suite::{Fixture, attach, batch, entries, message, passes, stream};
+use super::super::cluster::{Cluster, wait};
+use super::super::suite::{
+    Fixture, Restored, attach, batch, entries, message, passes, passes_without_copies, stream,
+};
 use super::*;
 use crate::config::Secret;
 use crate::testing::{Receiver as Server, Request, Stored};
@@ -46,7 +49,9 @@ impl Fixture for Good {
     async fn effects(&self) -> Vec<String> {
         self.texts()
     }
+}
 
+impl Restored for Good {
     async fn save(&mut self) {
         self.saved = self.stored.copy();
     }
@@ -266,4 +271,116 @@ async fn https_needs_the_certificate_of_a_trusted_authority() {
     assert!(other_name.contains("not valid for name"), "{other_name}");
     let no_file = reason(target("127.0.0.1", Some("missing.crt"))).await;
     assert!(no_file.starts_with("cannot use `ca_file`"), "{no_file}");
+}
+
+/// Requests to a receiver without a bound: key and body.
+type Requests = Arc<Mutex<Vec<(String, String)>>>;
+
+/// A receiver without a bound, and the cluster with the control log.
+struct WithoutBound {
+    cluster: Cluster,
+    server: Server,
+    requests: Requests,
+    refused: Arc<Mutex<&'static str>>,
+}
+
+impl WithoutBound {
+    async fn start() -> Self {
+        let requests = Requests::default();
+        let refused = Arc::new(Mutex::new("none"));
+        let (seen, refuses) = (Arc::clone(&requests), Arc::clone(&refused));
+        let server = Server::start(move |request| {
+            let body = String::from_utf8(request.body.clone()).unwrap();
+            if body == *refuses.lock().unwrap() {
+                return (422, "no".into());
+            }
+            assert_eq!(request.headers["content-type"], "text/plain");
+            seen.lock().unwrap().push((request.headers["idempotency-key"].clone(), body));
+            (202, String::new())
+        });
+        Self { cluster: Cluster::start().await, server, requests, refused }
+    }
+
+    fn keyed(&self) -> Keyed {
+        let url = format!("http://{}/", self.server.address());
+        Keyed::new(Place::new(&url, None, None, WITHIN).unwrap(), "text/plain".into())
+    }
+
+    /// The target of a player that starts now.
+    async fn starts(&self) -> keyed::KeyedTarget {
+        self.keyed().target(self.cluster.keeper("hook").await)
+    }
+
+    fn sent(&self) -> Vec<(String, String)> {
+        self.requests.lock().unwrap().clone()
+    }
+}
+
+impl Fixture for WithoutBound {
+    type Target = keyed::KeyedTarget;
+
+    fn target(&self) -> keyed::KeyedTarget {
+        wait(self.starts())
+    }
+
+    async fn effects(&self) -> Vec<String> {
+        self.sent().into_iter().map(|(_, body)| body).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_without_a_bound_passes_the_tests_of_targets() {
+    passes_without_copies(&WithoutBound::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_part_is_a_request_with_a_key_of_its_own() {
+    let receiver = WithoutBound::start().await;
+    let mut target = receiver.starts().await;
+    assert_eq!(attach(&mut target, 1).await, Ok(Position(0)));
+    let messages = vec![message(3, &["a"]), message(5, &["b", "c"])];
+    assert_eq!(target.apply(&Batch { after: Position(0), upto: Position(9), messages }).await, Ok(()));
+    assert_eq!(target.apply(&batch(9, 12, [])).await, Ok(()));
+    let expected = [("7/billing/3", "a"), ("7/billing/5", "b"), ("7/billing/5/1", "c")];
+    assert_eq!(receiver.sent(), expected.map(|(key, body)| (key.to_owned(), body.to_owned())));
+    let mut later = receiver.starts().await;
+    assert_eq!(attach(&mut later, 2).await, Ok(Position(12)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_a_receiver_without_a_bound_rejects_keeps_the_bound_at_its_position() {
+    let receiver = WithoutBound::start().await;
+    *receiver.refused.lock().unwrap() = "entry 6";
+    let mut target = receiver.starts().await;
+    assert_eq!(attach(&mut target, 1).await, Ok(Position(0)));
+    let rejected = target.apply(&batch(0, 9, [2, 6, 7])).await;
+    assert!(matches!(rejected, Err(ApplyError::Rejected { position: Position(6), .. })), "{rejected:?}");
+    // Also for a player that starts now.
+    assert_eq!(attach(&mut target, 1).await, Ok(Position(6)));
+    let mut later = receiver.starts().await;
+    assert_eq!(attach(&mut later, 2).await, Ok(Position(6)));
+    assert_eq!(later.apply(&batch(6, 7, [])).await, Ok(()));
+    assert_eq!(later.apply(&batch(7, 8, [7])).await, Ok(()));
+    assert_eq!(receiver.effects().await, entries([2, 7]));
+}
+
+#[tokio::test]
+async fn a_check_of_a_receiver_without_a_bound_asks_for_headers_alone() {
+    for (status, expected) in
+        [(200, None), (405, None), (401, Some("correct the token")), (403, Some("token"))]
+    {
+        let methods = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&methods);
+        let server = Server::start(move |request| {
+            seen.lock().unwrap().push(request.method.clone());
+            (status, String::new())
+        });
+        let place = Place::new(&format!("http://{}/", server.address()), None, None, WITHIN).unwrap();
+        let checked = Keyed::new(place, "text/plain".into()).check().await;
+        match expected {
+            None => assert_eq!(checked, Ok(Checked::AtLeastOnce)),
+            Some(expected) => assert!(checked.unwrap_err().contains(expected)),
+        }
+        assert_eq!(*methods.lock().unwrap(), ["HEAD"]);
+    }
 }
