@@ -166,6 +166,7 @@ impl Keeper {
     }
 
     /// Whether the next record has no wait.
+    #[cfg(feature = "http")]
     pub(crate) fn is_due(&self) -> bool {
         Instant::now() >= self.record_at
     }

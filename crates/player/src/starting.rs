@@ -225,3 +225,64 @@ async fn stand_by(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{BoundRecord, StatusRecord};
+
+    fn claim() -> Event {
+        Event::Claim { holder: Holder::own(), base: 0, rules: RulesRecord::default() }
+    }
+
+    fn bound(epoch: u64, bound: u64) -> BoundRecord {
+        BoundRecord { target: "hook".into(), epoch, log: 7, bound, bookmark: None }
+    }
+
+    fn status(epoch: u64, bounds: Vec<(u64, BoundRecord)>) -> Event {
+        Event::Status(Box::new(StatusRecord {
+            holder: Holder::own(),
+            epoch,
+            base: 0,
+            log: "orders".into(),
+            since_ms: 0,
+            at_ms: 0,
+            dispatched: None,
+            tail: 0,
+            memory: 0,
+            targets: vec![],
+            unknown: vec![],
+            skipped: vec![],
+            rules: RulesRecord::default(),
+            bounds,
+        }))
+    }
+
+    fn history(events: Vec<(u64, Event)>) -> History {
+        History::of(events.into_iter().map(|(at, event)| (Position(at), event)).collect())
+    }
+
+    #[test]
+    fn a_status_repeats_bounds_whose_records_are_trimmed() {
+        let events = vec![(9000, status(4, vec![(8900, bound(4, 70))]))];
+        assert_eq!(history(events).bounds.get("hook"), Some(&bound(4, 70)));
+        // The status was composed before its player read the record in front of it.
+        let events = vec![(8999, Event::Bound(bound(4, 75))), (9000, status(4, vec![(8900, bound(4, 70))]))];
+        assert_eq!(history(events).bounds.get("hook"), Some(&bound(4, 75)));
+    }
+
+    #[test]
+    fn a_bound_that_a_deposed_player_records_does_not_count() {
+        let before = vec![(3, claim()), (4, Event::Bound(bound(4, 5)))];
+        let deposed = (6, Event::Bound(bound(4, 9)));
+        let after = [&before[..], &[(5, claim()), deposed.clone()]].concat();
+        assert_eq!(history(after).bounds.get("hook"), Some(&bound(4, 5)));
+        // The same between the last question and the own claim.
+        let late = |events: Vec<(u64, Event)>| {
+            let events = events.into_iter().map(|(at, event)| (Position(at), event)).collect();
+            history(before.clone()).bounds_with(events).get("hook").cloned()
+        };
+        assert_eq!(late(vec![(5, claim()), deposed.clone()]), Some(bound(4, 5)));
+        assert_eq!(late(vec![deposed]), Some(bound(4, 9)), "it was not deposed then");
+    }
+}

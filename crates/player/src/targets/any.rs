@@ -7,7 +7,9 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::Stream;
 use crate::bounds::Checked;
-use crate::config::{Contract, Kind, TargetConfig};
+#[cfg(feature = "http")]
+use crate::config::Contract;
+use crate::config::{Kind, TargetConfig};
 use crate::kept::Keeper;
 #[cfg(feature = "grpc")]
 use crate::sessions::serve_grpc;
@@ -43,10 +45,6 @@ impl AnyTarget {
     ///
     /// # Errors
     /// One sentence, if this program does not contain the kind.
-    #[cfg_attr(
-        not(any(feature = "http", feature = "postgres")),
-        expect(unused_variables, reason = "only servers need the time")
-    )]
     pub fn new(config: &TargetConfig, apply_within: Duration) -> Result<Self, String> {
         let id = &config.id;
         match &config.kind {
