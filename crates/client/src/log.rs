@@ -176,6 +176,22 @@ impl Log {
         Ok(receipt.position.expect("a synchronous append has its position"))
     }
 
+    /// Checks that the record is within the log's limits.
+    ///
+    /// # Errors
+    /// [`TooLarge`](AppendError::TooLarge) or [`HeadersTooLarge`](AppendError::HeadersTooLarge).
+    pub fn check(&self, record: &Record) -> Result<(), AppendError> {
+        let limit = self.inner.entry.config.max_record_bytes;
+        if record.len() > limit as usize {
+            return Err(AppendError::TooLarge { size: record.len(), limit });
+        }
+        if record.overhead() > limits::MAX_RECORD_OVERHEAD_BYTES as usize {
+            let limit = limits::MAX_RECORD_OVERHEAD_BYTES;
+            return Err(AppendError::HeadersTooLarge { size: record.overhead(), limit });
+        }
+        Ok(())
+    }
+
     /// Submits a record behind all earlier ones. Waits only for room in the window. The returned
     /// [`Append`] resolves at acknowledgement; dropping it withdraws nothing.
     ///
@@ -196,14 +212,7 @@ impl Log {
         options: AppendOptions,
     ) -> Result<Append, AppendError> {
         let record = record.into();
-        let limit = self.inner.entry.config.max_record_bytes;
-        if record.len() > limit as usize {
-            return Err(AppendError::TooLarge { size: record.len(), limit });
-        }
-        if record.overhead() > limits::MAX_RECORD_OVERHEAD_BYTES as usize {
-            let limit = limits::MAX_RECORD_OVERHEAD_BYTES;
-            return Err(AppendError::HeadersTooLarge { size: record.overhead(), limit });
-        }
+        self.check(&record)?;
         let record = record.stamp();
         let units = record.memory().div_ceil(UNIT_BYTES).min(limits::MAX_IN_FLIGHT) as u32;
         let deadline = options.deadline.unwrap_or(self.inner.client.inner.options.deadline);

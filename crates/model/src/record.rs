@@ -152,6 +152,10 @@ const FLAG_NO_OP: u8 = 4;
 const KNOWN_FLAGS: u8 = FLAG_KEY | FLAG_HEADERS | FLAG_NO_OP;
 const FIXED_BYTES: usize = 9;
 
+/// The kind of the header that names the origin of a copied record: the text `LOG/PLAYER/POSITION`
+/// has the id of the copied log, the player's name, and the position.
+pub const ORIGIN_HEADER_KIND: u16 = 2;
+
 /// A typed optional header of a record. Kinds below 32,768 belong to Seriatim, the others to users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {

@@ -20,6 +20,15 @@ pub enum Checked {
         /// The object that the first run creates; empty if it exists.
         creates: String,
     },
+    /// The target answers with its bound.
+    Answers {
+        /// The bound.
+        bound: Position,
+    },
+    /// The target responds. The control log keeps its bound.
+    Kept,
+    /// The target responds. It keeps no bound, so the control log does.
+    AtLeastOnce,
     /// The target responds. Only a session reveals its bound.
     Reachable,
 }
@@ -28,6 +37,9 @@ impl fmt::Display for Checked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bound { epoch, bound } => write!(f, "bound {bound}, last epoch {epoch}"),
+            Self::Kept => f.write_str("reachable; the control log keeps the bound"),
+            Self::AtLeastOnce => f.write_str("reachable; at least once, and the control log keeps the bound"),
+            Self::Answers { bound } => write!(f, "bound {bound}"),
             Self::New { creates } if creates.is_empty() => f.write_str("new, without a bound"),
             Self::Reachable => f.write_str("reachable; a session reveals its bound"),
             Self::New { creates } => write!(f, "new; the first run creates {creates}"),

@@ -21,7 +21,8 @@ const DEFAULT_APPLY_WITHIN_MS: u64 = 30_000;
 /// Permitted times for a batch, in milliseconds.
 const APPLY_WITHIN_MS: std::ops::RangeInclusive<u64> = 100..=3_600_000;
 const DEFAULT_SEPARATOR: &str = "\n";
-const KINDS: &str = "sqlite, file, postgres and grpc";
+const DEFAULT_CONTENT_TYPE: &str = "application/octet-stream";
+const KINDS: &str = "sqlite, file, postgres, grpc, http and log";
 
 /// The configuration of a player.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,8 +121,9 @@ pub enum Kind {
         url: String,
         /// The statements for each part, in order. Never empty.
         statements: Vec<Statement>,
-        /// Where the password is.
-        password: Password,
+        /// Where the password is. `None`: in the file that the environment variable `PGPASSFILE`
+        /// names; without the variable there is no password.
+        password: Option<Secret>,
         /// The authorities that may certify the server. `None` for those of this machine.
         ca_file: Option<PathBuf>,
     },
@@ -130,14 +132,41 @@ pub enum Kind {
         /// Address of the service.
         url: String,
     },
+    /// A receiver of HTTP requests.
+    Http {
+        /// Address of the receiver.
+        url: String,
+        /// The duties of the receiver.
+        contract: Contract,
+        /// Where the bearer token is. `None`: requests have no token.
+        token: Option<Secret>,
+        /// The authorities that may certify the receiver. `None` for those of this machine.
+        ca_file: Option<PathBuf>,
+    },
+    /// Another Seriatim log.
+    Log {
+        /// Address of a node of its cluster.
+        server: String,
+        /// Its name.
+        log: String,
+    },
 }
 
-/// Where a password is.
+/// The duties of a receiver of HTTP requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Password {
-    /// In the file that the environment variable `PGPASSFILE` names. Without the variable there is
-    /// no password.
-    PassFile,
+pub enum Contract {
+    /// It stores its bound together with the effects.
+    Bound,
+    /// It drops a request whose key it has seen. The control log keeps the bound.
+    Key {
+        /// The media type of the parts.
+        content_type: String,
+    },
+}
+
+/// Where a password or a token is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Secret {
     /// In a file of its own. A line feed at its end does not count.
     File(PathBuf),
     /// In an environment variable.
@@ -213,6 +242,13 @@ struct TargetSection {
     password_file: Option<PathBuf>,
     password_env: Option<String>,
     ca_file: Option<PathBuf>,
+    contract: Option<String>,
+    content_type: Option<String>,
+    token: Option<toml::Value>,
+    token_file: Option<PathBuf>,
+    token_env: Option<String>,
+    log: Option<String>,
+    server: Option<String>,
 }
 
 impl Config {
@@ -240,12 +276,13 @@ impl Config {
             .map_err(|error| format!("`name`: {error} (the control log is {name}.player)"))?;
         let server = file.server.unwrap_or_else(|| DEFAULT_SERVER.into());
         check_address(&server)?;
+        let source = Source { log: &file.log, server: &server };
         let from = parse_from(file.from.as_ref())?;
         let memory_mib = file.queue.memory_mib.unwrap_or(DEFAULT_MEMORY_MIB);
         check_range("memory_mib", memory_mib, &MEMORY_MIB)?;
         let apply_within_ms = file.apply_within_ms.unwrap_or(DEFAULT_APPLY_WITHIN_MS);
         check_range("apply_within_ms", apply_within_ms, &APPLY_WITHIN_MS)?;
-        let targets = parse_targets(file.target, directory)?;
+        let targets = parse_targets(file.target, directory, &source)?;
         let map = parse_map(file.map.as_deref(), file.all, file.route, &targets)?;
         check_dead_letter(file.dead_letter.as_deref(), &file.log, &targets)?;
         Ok(Self {
@@ -353,7 +390,17 @@ fn parse_route(route: RouteSection, targets: &[TargetConfig]) -> Result<RouteCon
     Ok(RouteConfig { to: route.to, filter })
 }
 
-fn parse_targets(sections: Vec<TargetSection>, directory: &Path) -> Result<Vec<TargetConfig>, String> {
+/// The log that the player reads.
+struct Source<'a> {
+    log: &'a str,
+    server: &'a str,
+}
+
+fn parse_targets(
+    sections: Vec<TargetSection>,
+    directory: &Path,
+    source: &Source<'_>,
+) -> Result<Vec<TargetConfig>, String> {
     if sections.is_empty() {
         return Err("there is no target; add a [[target]] with `id` and `kind`".into());
     }
@@ -373,7 +420,8 @@ fn parse_targets(sections: Vec<TargetSection>, directory: &Path) -> Result<Vec<T
             return Err(format!("two targets have the id '{id}'; each needs an id of its own"));
         }
         let on_reject = section.on_reject;
-        let kind = parse_kind(section, directory).map_err(|error| format!("target '{id}': {error}"))?;
+        let kind =
+            parse_kind(section, directory, source).map_err(|error| format!("target '{id}': {error}"))?;
         if let Kind::File { path, .. } = &kind
             && !files.insert(path.clone())
         {
@@ -387,16 +435,21 @@ fn parse_targets(sections: Vec<TargetSection>, directory: &Path) -> Result<Vec<T
     Ok(targets)
 }
 
-fn parse_kind(section: TargetSection, directory: &Path) -> Result<Kind, String> {
+fn parse_kind(section: TargetSection, directory: &Path, source: &Source<'_>) -> Result<Kind, String> {
     let keys: &[&str] = match section.kind.as_str() {
         "sqlite" => &["path", "setup", "statement"],
         "file" => &["path", "separator"],
         "postgres" => &["url", "statement", "password_file", "password_env", "ca_file"],
         "grpc" => &["url"],
+        "http" => &["url", "contract", "content_type", "token_file", "token_env", "ca_file"],
+        "log" => &["log", "server"],
         other => return Err(format!("the kind '{other}' is unknown; the kinds are {KINDS}")),
     };
     if section.password.is_some() {
         return Err(NO_PASSWORD.into());
+    }
+    if section.token.is_some() {
+        return Err(NO_TOKEN.into());
     }
     if let Some(key) = section.keys().find(|key| !keys.contains(key)) {
         let kind = &section.kind;
@@ -417,26 +470,80 @@ fn parse_kind(section: TargetSection, directory: &Path) -> Result<Kind, String> 
             let url = url()?;
             check_postgres_url(&url, section.ca_file.is_some())?;
             let statements = parse_statements(section.statement.as_ref(), Dialect::Postgres)?;
-            let password = match (section.password_file, section.password_env) {
-                (Some(_), Some(_)) => {
-                    return Err(
-                        "there are both `password_file` and `password_env`; remove one of them".into()
-                    );
-                }
-                (Some(file), None) => Password::File(directory.join(file)),
-                (None, Some(variable)) => Password::Variable(variable),
-                (None, None) => Password::PassFile,
-            };
+            let password = parse_secret("password", section.password_file, section.password_env, directory)?;
             let ca_file = section.ca_file.map(|file| directory.join(file));
             Ok(Kind::Postgres { url, statements, password, ca_file })
         }
+        "http" => {
+            let url = url()?;
+            if section.ca_file.is_some() && !url.starts_with("https://") {
+                return Err("`ca_file` has a meaning only for TLS; give an https url".into());
+            }
+            let contract = parse_contract(section.contract.as_deref(), section.content_type)?;
+            let token = parse_secret("token", section.token_file, section.token_env, directory)?;
+            let ca_file = section.ca_file.map(|file| directory.join(file));
+            Ok(Kind::Http { url, contract, token, ca_file })
+        }
+        "log" => parse_log(section.log, section.server, source),
         _ => Ok(Kind::Grpc { url: url()? }),
+    }
+}
+
+fn parse_log(log: Option<String>, server: Option<String>, source: &Source<'_>) -> Result<Kind, String> {
+    let log = log.ok_or("`log` is missing; it is the name of the log that receives the entries")?;
+    check_log_name(&log).map_err(|error| format!("`log`: {error}"))?;
+    let server = server.unwrap_or_else(|| source.server.into());
+    check_address(&server)?;
+    match log == source.log && server == source.server {
+        true => Err(format!("`log` is '{log}', the log that the player reads; name another log")),
+        false => Ok(Kind::Log { server, log }),
+    }
+}
+
+fn parse_contract(contract: Option<&str>, content_type: Option<String>) -> Result<Contract, String> {
+    match (contract, content_type) {
+        (None | Some("bound"), None) => Ok(Contract::Bound),
+        (None | Some("bound"), Some(_)) => {
+            Err("`content_type` has a meaning only with contract = \"key\"; remove it".into())
+        }
+        (Some("key"), content_type) => {
+            let content_type = content_type.unwrap_or_else(|| DEFAULT_CONTENT_TYPE.into());
+            let is_printable = content_type.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+            match is_printable && content_type.contains('/') {
+                true => Ok(Contract::Key { content_type }),
+                false => Err(format!(
+                    "`content_type` is '{}'; it must be a media type, as in \"application/json\"",
+                    content_type.escape_debug()
+                )),
+            }
+        }
+        (Some(other), _) => Err(format!("`contract` is '{other}'; it must be \"bound\" or \"key\"")),
+    }
+}
+
+/// Where the secret of the keys `NAME_file` and `NAME_env` is.
+fn parse_secret(
+    name: &str,
+    file: Option<PathBuf>,
+    variable: Option<String>,
+    directory: &Path,
+) -> Result<Option<Secret>, String> {
+    match (file, variable) {
+        (Some(_), Some(_)) => {
+            Err(format!("there are both `{name}_file` and `{name}_env`; remove one of them"))
+        }
+        (Some(file), None) => Ok(Some(Secret::File(directory.join(file)))),
+        (None, variable) => Ok(variable.map(Secret::Variable)),
     }
 }
 
 /// The error for a password in the file.
 const NO_PASSWORD: &str = "there is a password in the configuration; move it into a file of its own that \
     `password_file` names, or into an environment variable that `password_env` names";
+
+/// The error for a token in the file.
+const NO_TOKEN: &str = "there is a token in the configuration; move it into a file of its own that \
+    `token_file` names, or into an environment variable that `token_env` names";
 
 impl TargetSection {
     /// The present keys besides those of all kinds.
@@ -450,6 +557,12 @@ impl TargetSection {
             ("password_file", self.password_file.is_some()),
             ("password_env", self.password_env.is_some()),
             ("ca_file", self.ca_file.is_some()),
+            ("contract", self.contract.is_some()),
+            ("content_type", self.content_type.is_some()),
+            ("token_file", self.token_file.is_some()),
+            ("token_env", self.token_env.is_some()),
+            ("log", self.log.is_some()),
+            ("server", self.server.is_some()),
         ]
         .into_iter()
         .filter_map(|(key, is_present)| is_present.then_some(key))

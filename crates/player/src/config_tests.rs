@@ -36,7 +36,7 @@ fn the_example_can_be_used_as_it_is() {
     assert_eq!((config.queue_memory, config.apply_within_ms), (256 << 20, 30_000));
     assert_eq!((config.map, config.dead_letter), (Map::Key, None));
     let ids: Vec<_> = config.targets.iter().map(|target| target.id.as_str()).collect();
-    assert_eq!(ids, ["ledger", "billing", "archive", "mailer"]);
+    assert_eq!(ids, ["ledger", "billing", "archive", "mailer", "search", "mirror"]);
     let path = |name: &str| Path::new("/etc/seriatim").join(name);
     let statement = |text, dialect| Statement::parse(text, dialect).unwrap();
     let sqlite = statement("insert into entries (position, body) values ($position, $text)", Dialect::Sqlite);
@@ -51,10 +51,15 @@ fn the_example_can_be_used_as_it_is() {
         }
     );
     let Kind::Postgres { statements, password, .. } = &config.targets[1].kind else { panic!("postgres") };
-    assert_eq!((statements.len(), password), (2, &Password::PassFile));
+    assert_eq!((statements.len(), password), (2, &None));
     let separator = "\n".to_owned();
     assert_eq!(config.targets[2].kind, Kind::File { path: path("archive.jsonl"), separator });
     assert_eq!(config.targets[3].kind, Kind::Grpc { url: "http://127.0.0.1:7900".into() });
+    let url = "http://127.0.0.1:7901/entries".into();
+    let http = Kind::Http { url, contract: Contract::Bound, token: None, ca_file: None };
+    assert_eq!(config.targets[4].kind, http);
+    let log = Kind::Log { server: DEFAULT_SERVER.into(), log: "orders-copy".into() };
+    assert_eq!(config.targets[5].kind, log);
 }
 
 #[test]
@@ -78,10 +83,12 @@ fn the_example_has_every_key_with_its_default() {
     assert_eq!(keys(table["queue"].as_table().unwrap()), known_keys::<QueueSection>());
     assert_eq!(of_all("route"), known_keys::<RouteSection>());
     let mut of_targets = known_keys::<TargetSection>();
-    assert!(of_targets.remove("password"), "a key that only produces an error");
+    for key in ["password", "token"] {
+        assert!(of_targets.remove(key), "a key that only produces an error");
+    }
     assert_eq!(of_all("target"), of_targets);
     // With the routes and without the alternatives to other keys, it is a valid file.
-    let alternatives = ["map = ", "password_env = ", "ca_file = "];
+    let alternatives = ["map = ", "password_env = ", "token_env = ", "content_type = ", "ca_file = "];
     let lines = whole.lines().filter(|line| !alternatives.iter().any(|key| line.starts_with(key)));
     let config = parse(&lines.collect::<Vec<_>>().join("\n")).unwrap();
     let usual = parse(EXAMPLE).unwrap();
@@ -114,10 +121,26 @@ fn values_are_understood() {
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(password(""), Password::PassFile);
-    assert_eq!(password("password_file = \"p\""), Password::File("/etc/seriatim/p".into()));
-    assert_eq!(password("password_file = \"/run/p\""), Password::File("/run/p".into()));
-    assert_eq!(password("password_env = \"P\""), Password::Variable("P".into()));
+    assert_eq!(password(""), None);
+    assert_eq!(password("password_file = \"p\""), Some(Secret::File("/etc/seriatim/p".into())));
+    assert_eq!(password("password_file = \"/run/p\""), Some(Secret::File("/run/p".into())));
+    assert_eq!(password("password_env = \"P\""), Some(Secret::Variable("P".into())));
+    let http = |keys: &str| {
+        let target = format!("id = \"a\"\nkind = \"http\"\nurl = \"https://h/\"\n{keys}");
+        parse(&with_target(&target)).unwrap().targets.remove(0).kind
+    };
+    let keyed = http("contract = \"key\"\ntoken_file = \"t\"\nca_file = \"c\"");
+    let expected = Kind::Http {
+        url: "https://h/".into(),
+        contract: Contract::Key { content_type: "application/octet-stream".into() },
+        token: Some(Secret::File("/etc/seriatim/t".into())),
+        ca_file: Some("/etc/seriatim/c".into()),
+    };
+    assert_eq!(keyed, expected);
+    let typed = http("contract = \"key\"\ncontent_type = \"text/plain\"\ntoken_env = \"T\"");
+    let contract = Contract::Key { content_type: "text/plain".into() };
+    let token = Some(Secret::Variable("T".into()));
+    assert_eq!(typed, Kind::Http { url: "https://h/".into(), contract, token, ca_file: None });
     let target = format!("{SQLITE}\non_reject = \"dead-letter\"");
     let config = parse(&format!("dead_letter = \"bad\"\n{}", with_target(&target))).unwrap();
     assert_eq!(config.targets[0].on_reject, OnReject::DeadLetter);
@@ -225,6 +248,59 @@ fn mistakes_in_the_targets_are_reported_in_one_sentence() {
     for (target, expected) in cases {
         let error = refused(&with_target(target));
         assert!(error.starts_with(expected), "{target}: {error}");
+    }
+}
+
+#[test]
+fn mistakes_in_a_receiver_are_reported_in_one_sentence() {
+    let http = "id = \"a\"\nkind = \"http\"\nurl = \"http://h\"\n";
+    let cases = [
+        ("contract = \"none\"", "target 'a': `contract` is 'none'; it must be \"bound\" or \"key\""),
+        (
+            "content_type = \"text/plain\"",
+            "target 'a': `content_type` has a meaning only with contract = \"key\"",
+        ),
+        (
+            "contract = \"key\"\ncontent_type = \"text/\\nplain\"",
+            "target 'a': `content_type` is 'text/\\nplain'; it must be a media type, as in",
+        ),
+        ("contract = \"key\"\ncontent_type = \"json\"", "target 'a': `content_type` is 'json'; it must be"),
+        ("ca_file = \"c\"", "target 'a': `ca_file` has a meaning only for TLS; give an https url"),
+        ("token_env = \"T\"\ntoken_file = \"t\"", "target 'a': there are both `token_file` and `token_env`"),
+        ("token = \"hidden\"", "target 'a': there is a token in the configuration; move it into a file"),
+        (
+            "separator = \"\"",
+            "target 'a': `separator` has no meaning for the kind http; its keys are url, contract",
+        ),
+    ];
+    for (keys, expected) in cases {
+        let error = refused(&with_target(&format!("{http}{keys}")));
+        assert!(error.starts_with(expected) && !error.contains("hidden"), "{keys}: {error}");
+    }
+}
+
+#[test]
+fn mistakes_in_a_log_are_reported_in_one_sentence() {
+    let log = "id = \"a\"\nkind = \"log\"\n";
+    let kind = |keys: &str| parse(&with_target(&format!("{log}{keys}"))).unwrap().targets.remove(0).kind;
+    let elsewhere = Kind::Log { server: "db:1".into(), log: "orders".into() };
+    assert_eq!(kind("log = \"orders\"\nserver = \"db:1\""), elsewhere);
+    let cases = [
+        ("", "target 'a': `log` is missing; it is the name of the log that receives the entries"),
+        ("log = \"a b\"", "target 'a': `log`: 'a b' cannot name a log"),
+        (
+            "log = \"orders\"",
+            "target 'a': `log` is 'orders', the log that the player reads; name another log",
+        ),
+        ("log = \"copy\"\nserver = \"db\"", "target 'a': `server` is 'db'; it must be HOST:PORT"),
+        (
+            "log = \"copy\"\npath = \"p\"",
+            "target 'a': `path` has no meaning for the kind log; its keys are log, server",
+        ),
+    ];
+    for (keys, expected) in cases {
+        let error = refused(&with_target(&format!("{log}{keys}")));
+        assert!(error.starts_with(expected), "{keys}: {error}");
     }
 }
 

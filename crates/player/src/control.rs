@@ -14,6 +14,8 @@ use seriatim_client::{
 };
 use seriatim_delivery::player::{Command, Map, Mapper, Route, Rule, Rules};
 
+pub use crate::kept::{Bookmark, BoundRecord};
+
 /// Silence after which a player counts as ended.
 pub const SILENCE: Duration = Duration::from_secs(3);
 
@@ -64,6 +66,8 @@ pub enum Event {
     },
     /// The state of the active player.
     Status(Box<StatusRecord>),
+    /// The bound of a target that cannot store it.
+    Bound(BoundRecord),
     /// A command of an operator.
     Command {
         /// Id of the target. None: all.
@@ -258,6 +262,9 @@ pub struct TargetRecord {
     pub sessions: u64,
     /// Number of rejected messages since the player's start.
     pub rejected: u64,
+    /// Whether messages may be delivered more than once, because the target keeps no bound.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_least_once: bool,
     /// The last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
@@ -294,6 +301,9 @@ pub struct StatusRecord {
     pub skipped: Vec<u64>,
     /// The rules of all targets.
     pub rules: RulesRecord,
+    /// Bounds that targets cannot store, each with the position of its record.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bounds: Vec<(u64, BoundRecord)>,
 }
 
 /// Why the control log cannot be used.

@@ -8,7 +8,11 @@ pub mod config;
 mod configured;
 mod contract;
 pub mod control;
+mod kept;
+mod parts;
 mod pinning;
+#[cfg(any(feature = "http", feature = "postgres", feature = "sqlite"))]
+mod rejecting;
 mod reporting;
 mod runner;
 mod sessions;

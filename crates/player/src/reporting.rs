@@ -3,8 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD as BASE64;
 use serde::Serialize;
 use seriatim_client::{AppendOptions, Position, Record};
 use seriatim_delivery::player::{Input, Message, Note, PlayerStatus, Stage, TargetIndex, TargetStatus};
@@ -12,6 +10,7 @@ use seriatim_model::limits;
 use tokio::sync::mpsc;
 
 use crate::control::{ControlLog, Event, Holder, StatusRecord, TargetRecord};
+use crate::parts::Part;
 use crate::runner::{Ending, Happening, PlayerError, Runner};
 
 /// Outcomes of commands that wait for the control log.
@@ -200,10 +199,16 @@ impl Runner {
             dispatched: status.dispatched.map(|position| position.0),
             tail: status.tail.0,
             memory: status.memory,
-            targets: status.targets.iter().map(|target| target_record(target, status.tail, at_ms)).collect(),
+            targets: (status.targets.iter().zip(&self.at_least_once))
+                .map(|(target, at_least_once)| TargetRecord {
+                    at_least_once: *at_least_once,
+                    ..target_record(target, status.tail, at_ms)
+                })
+                .collect(),
             unknown: status.unknown.iter().map(|(name, count, at)| (name.clone(), *count, at.0)).collect(),
             skipped: self.skipped.iter().copied().collect(),
             rules: self.rules.clone(),
+            bounds: self.bounds.all(),
         }
     }
 
@@ -224,30 +229,13 @@ impl Runner {
 
     /// Appends a rejected message to the dead-letter log, and repeats that until it succeeds.
     pub(crate) fn dead_letter(&self, target: TargetIndex, message: Message, reason: String) {
-        /// A part as text, or in base64 if it is not UTF-8.
-        #[derive(Serialize)]
-        #[serde(untagged)]
-        enum Part {
-            Text(String),
-            Bytes { base64: String },
-        }
-
-        impl Part {
-            fn of(bytes: &[u8]) -> Self {
-                match std::str::from_utf8(bytes) {
-                    Ok(text) => Self::Text(text.to_owned()),
-                    Err(_) => Self::Bytes { base64: BASE64.encode(bytes) },
-                }
-            }
-        }
-
         #[derive(Serialize)]
         struct DeadLetter<'a> {
             stream: String,
             target: &'a str,
             position: u64,
             reason: &'a str,
-            parts: Vec<Part>,
+            parts: Vec<Part<'a>>,
         }
         let name =
             self.settings.dead_letter.clone().unwrap_or_else(|| format!("{}.dead", self.settings.name));
@@ -319,6 +307,7 @@ fn target_record(target: &TargetStatus, tail: Position, at_ms: u64) -> TargetRec
         queued: target.queued,
         sessions: target.sessions,
         rejected: target.rejected,
+        at_least_once: false,
         last_error: target.last_error.clone(),
     }
 }

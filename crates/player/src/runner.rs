@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::Stream;
 use crate::control::{CommandRecord, ControlLogError, Event, Events, Holder, RulesRecord, StatusRecord};
+use crate::kept::{Bounds, Keeper};
 use crate::pinning;
 use crate::reporting::{Recorder, wall_ms};
 use crate::sessions::{Call, Caller, Place};
@@ -106,6 +107,14 @@ pub enum PlayerError {
     /// The log cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// A target cannot be one.
+    #[error("target '{id}': {reason}")]
+    Target {
+        /// Its id.
+        id: String,
+        /// The mistake, and what to do.
+        reason: String,
+    },
     /// Another player is active.
     #[error(
         "the player '{player}' is already at work: {}, epoch {}, since {} s; stop it, or take its place with --take-over",
@@ -229,6 +238,10 @@ pub(crate) struct Runner {
     claim: Position,
     pub(crate) rules: RulesRecord,
     pub(crate) skipped: BTreeSet<u64>,
+    /// Bounds that targets cannot store.
+    pub(crate) bounds: Bounds,
+    /// For each target, whether messages may be delivered more than once.
+    pub(crate) at_least_once: Vec<bool>,
     pub(crate) since_ms: u64,
     began: Instant,
     pub(crate) machine: Player,
@@ -251,12 +264,17 @@ impl Runner {
         let stream = Stream { log: claimed.log.entry().id, player: settings.name.clone() };
         let mut targets = vec![];
         let mut configs = vec![];
+        let mut at_least_once = vec![];
         for (number, (target, (_, rules))) in settings.targets.drain(..).zip(claimed.rules.iter()).enumerate()
         {
             let unanswered = target.target.unanswered();
             let index = TargetIndex(number);
             let (stream, happenings) = (stream.clone(), sender.clone());
-            targets.push(target.target.serve(Place { index, stream, epoch: claimed.epoch, happenings }));
+            let keeper =
+                Keeper::new(claimed.control.clone(), &target.id, &claimed.bounds, claimed.claim.next());
+            at_least_once.push(target.target.is_at_least_once());
+            let place = Place { index, stream, epoch: claimed.epoch, happenings };
+            targets.push(target.target.serve(place, keeper));
             let config = TargetConfig { id: target.id, unanswered, dead_letters: target.dead_letters };
             configs.push((config, rules.clone()));
         }
@@ -289,6 +307,8 @@ impl Runner {
             claim: claimed.claim,
             rules: RulesRecord::of(&claimed.rules),
             skipped: claimed.skipped,
+            bounds: claimed.bounds,
+            at_least_once,
             since_ms: wall_ms(),
             began: Instant::now(),
             machine,
@@ -382,6 +402,7 @@ impl Runner {
             Event::Claim { holder, base, .. } if position > self.claim => {
                 return Err(PlayerError::Deposed { by: holder, epoch: base + position.0 + 1 });
             }
+            Event::Bound(record) if record.epoch == self.epoch => self.bounds.keep(position.0, record),
             Event::Hello { .. } => {
                 self.recorder.ask();
             }

@@ -8,7 +8,8 @@ use seriatim_client::{Client, Log, Position};
 use seriatim_delivery::player::{Mapper, Rule, Rules, rules_at};
 
 use crate::control::{CommandRecord, ControlLog, Event, Events, Holder, RulesRecord, SILENCE};
-use crate::runner::{PlayerError, Settings, Start};
+use crate::kept::Bounds;
+use crate::runner::{PlayerError, Settings, Start, TargetSettings};
 
 /// Interval between questions of a standby.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -31,6 +32,8 @@ pub(crate) struct Claimed {
     pub(crate) rules: Vec<(String, Rules)>,
     pub(crate) pending: Vec<Pending>,
     pub(crate) skipped: BTreeSet<u64>,
+    /// Bounds that targets cannot store.
+    pub(crate) bounds: Bounds,
     pub(crate) tail: Position,
 }
 
@@ -42,6 +45,7 @@ pub(crate) struct History {
     pub(crate) rules: RulesRecord,
     pub(crate) pending: Vec<Pending>,
     pub(crate) skipped: BTreeSet<u64>,
+    pub(crate) bounds: Bounds,
 }
 
 /// A claim.
@@ -76,7 +80,11 @@ impl History {
                     self.rules = status.rules.clone();
                 }
                 self.skipped.extend(&status.skipped);
+                status.bounds.into_iter().for_each(|(at, record)| self.bounds.keep(at, record));
             }
+            // The player of this record continued after a later claim, and knows no bound of it.
+            Event::Bound(record) if record.epoch < self.epoch() => {}
+            Event::Bound(record) => self.bounds.keep(position.0, record),
             Event::Command { target, command } => self.pending.push((position.0, target, command)),
             Event::Done { command, .. } => {
                 let done = |(position, ..): &Pending| *position == command;
@@ -100,6 +108,19 @@ impl History {
         self.last.as_ref().map_or(0, |last| last.epoch)
     }
 
+    /// The recorded bounds, with those of further events.
+    fn bounds_with(&self, events: Vec<(Position, Event)>) -> Bounds {
+        let (mut bounds, mut epoch) = (self.bounds.clone(), self.epoch());
+        for (position, event) in events {
+            match event {
+                Event::Claim { base, .. } => epoch = base + position.0 + 1,
+                Event::Bound(record) if record.epoch >= epoch => bounds.keep(position.0, record),
+                _ => {}
+            }
+        }
+        bounds
+    }
+
     /// Unreadable entries that belong to no target, with those of commands that no player has seen.
     fn all_skipped(&self) -> BTreeSet<u64> {
         let of_command = |(_, target, command): &Pending| match (target, command) {
@@ -118,6 +139,10 @@ pub(crate) async fn claim(
     mapper: Option<&Arc<dyn Mapper>>,
 ) -> Result<Claimed, PlayerError> {
     let log = client.log(&settings.log).await?;
+    for TargetSettings { id, target, .. } in &settings.targets {
+        let checked = target.check_start().await;
+        checked.map_err(|reason| PlayerError::Target { id: id.clone(), reason })?;
+    }
     let control = ControlLog::create(client, &settings.name).await?;
     let asked = control.append(&Event::Hello { from: Holder::own() }).await?;
     let events = control.history(Position::ZERO, asked.next()).await?;
@@ -148,6 +173,8 @@ pub(crate) async fn claim(
     let base = settings.above.map_or(recorded, |above| recorded.max(above));
     let claim = Event::Claim { holder: Holder::own(), base, rules: RulesRecord::of(&rules) };
     let claim = control.append(&claim).await?;
+    // The earlier player may have recorded bounds until the claim.
+    let bounds = history.bounds_with(control.history(asked.next(), claim).await?);
     // Commands between the question and the claim are for this player.
     let events = control.follow(asked.next(), None).await?;
     let epoch = base + claim.0 + 1;
@@ -163,6 +190,7 @@ pub(crate) async fn claim(
         rules,
         pending: history.pending,
         skipped,
+        bounds,
         tail,
     })
 }
@@ -195,5 +223,66 @@ async fn stand_by(
         if silent_since.elapsed() >= SILENCE {
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{BoundRecord, StatusRecord};
+
+    fn claim() -> Event {
+        Event::Claim { holder: Holder::own(), base: 0, rules: RulesRecord::default() }
+    }
+
+    fn bound(epoch: u64, bound: u64) -> BoundRecord {
+        BoundRecord { target: "hook".into(), epoch, log: 7, bound, bookmark: None }
+    }
+
+    fn status(epoch: u64, bounds: Vec<(u64, BoundRecord)>) -> Event {
+        Event::Status(Box::new(StatusRecord {
+            holder: Holder::own(),
+            epoch,
+            base: 0,
+            log: "orders".into(),
+            since_ms: 0,
+            at_ms: 0,
+            dispatched: None,
+            tail: 0,
+            memory: 0,
+            targets: vec![],
+            unknown: vec![],
+            skipped: vec![],
+            rules: RulesRecord::default(),
+            bounds,
+        }))
+    }
+
+    fn history(events: Vec<(u64, Event)>) -> History {
+        History::of(events.into_iter().map(|(at, event)| (Position(at), event)).collect())
+    }
+
+    #[test]
+    fn a_status_repeats_bounds_whose_records_are_trimmed() {
+        let events = vec![(9000, status(4, vec![(8900, bound(4, 70))]))];
+        assert_eq!(history(events).bounds.get("hook"), Some(&bound(4, 70)));
+        // The status was composed before its player read the record in front of it.
+        let events = vec![(8999, Event::Bound(bound(4, 75))), (9000, status(4, vec![(8900, bound(4, 70))]))];
+        assert_eq!(history(events).bounds.get("hook"), Some(&bound(4, 75)));
+    }
+
+    #[test]
+    fn a_bound_that_a_deposed_player_records_does_not_count() {
+        let before = vec![(3, claim()), (4, Event::Bound(bound(4, 5)))];
+        let deposed = (6, Event::Bound(bound(4, 9)));
+        let after = [&before[..], &[(5, claim()), deposed.clone()]].concat();
+        assert_eq!(history(after).bounds.get("hook"), Some(&bound(4, 5)));
+        // The same between the last question and the own claim.
+        let late = |events: Vec<(u64, Event)>| {
+            let events = events.into_iter().map(|(at, event)| (Position(at), event)).collect();
+            history(before.clone()).bounds_with(events).get("hook").cloned()
+        };
+        assert_eq!(late(vec![(5, claim()), deposed.clone()]), Some(bound(4, 5)));
+        assert_eq!(late(vec![deposed]), Some(bound(4, 9)), "it was not deposed then");
     }
 }

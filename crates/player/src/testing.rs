@@ -1,4 +1,7 @@
-//! A real PostgreSQL for tests: one server on loopback that can be killed and restarted.
+//! Servers for tests: a real PostgreSQL on loopback that can be killed and restarted, and receivers
+//! of HTTP requests.
+
+mod receiver;
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -10,6 +13,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use tempfile::TempDir;
+
+pub use receiver::{Receiver, Request, Stored};
 
 /// Environment variable. If it is 1, a missing PostgreSQL fails the test instead of skipping it.
 const REQUIRED: &str = "SERIATIM_REQUIRE_POSTGRES";
@@ -123,19 +128,7 @@ impl PostgresServer {
     #[must_use]
     pub fn encrypt(&mut self) -> PathBuf {
         let data = self.data();
-        let create = |name: &str, more: &[&str]| {
-            let mut openssl = Command::new("openssl");
-            openssl.current_dir(&data).args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]);
-            openssl.args(["-subj", &format!("/CN=test {name}"), "-out", &format!("{name}.crt")]);
-            let done = openssl.args(["-keyout", &format!("{name}.key")]).args(more).output();
-            let done = done.expect("openssl runs");
-            assert!(done.status.success(), "openssl: {}", String::from_utf8_lossy(&done.stderr));
-        };
-        create("authority", &[]);
-        let issue = ["-CA", "authority.crt", "-CAkey", "authority.key"];
-        let extend =
-            ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"];
-        create("server", &[&issue[..], &extend[..]].concat());
+        certify(&data);
         if let Some(user) = self.user {
             for name in ["server.crt", "server.key"] {
                 chown(data.join(name), Some(user.uid), Some(user.gid)).expect("root may give it away");
@@ -170,6 +163,23 @@ impl Drop for PostgresServer {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Creates a certificate for 127.0.0.1 in `server.crt` and `server.key` of a directory, and its
+/// authority in `authority.crt`.
+fn certify(directory: &Path) {
+    let create = |name: &str, more: &[&str]| {
+        let mut openssl = Command::new("openssl");
+        openssl.current_dir(directory).args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]);
+        openssl.args(["-subj", &format!("/CN=test {name}"), "-out", &format!("{name}.crt")]);
+        let done = openssl.args(["-keyout", &format!("{name}.key")]).args(more).output();
+        let done = done.expect("openssl runs");
+        assert!(done.status.success(), "openssl: {}", String::from_utf8_lossy(&done.stderr));
+    };
+    create("authority", &[]);
+    let issue = ["-CA", "authority.crt", "-CAkey", "authority.key"];
+    let extend = ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"];
+    create("server", &[&issue[..], &extend[..]].concat());
 }
 
 /// Directory of the server's programs: Debian's latest version, or a directory of `PATH`.

@@ -27,7 +27,7 @@ pub enum Command {
         /// The target's bound.
         position: Position,
     },
-    /// Replaces the target's bound, which belongs to another log or is above the tail.
+    /// Replaces the target's bound, which is lost, belongs to another log, or is above the tail.
     Adopt {
         /// The new bound.
         position: Position,

@@ -73,6 +73,11 @@ pub enum AttachError {
         /// The stream of that bound.
         stream: Stream,
     },
+    /// The target's bound is lost or has no use. Only a bound that an operator gives may help.
+    Unusable {
+        /// What happened, and what to do.
+        reason: String,
+    },
     /// The target does not respond, or not as expected. A later attempt may succeed.
     Broken {
         /// What failed, and what to do.

@@ -188,3 +188,35 @@ fn a_target_that_begins_above_the_tail_is_not_of_another_log() {
     bench.fetch(main, 1000);
     assert!(!bench.effects.iter().any(|effect| matches!(effect, Effect::Send { .. })));
 }
+
+#[test]
+fn a_target_whose_bound_is_lost_stops_until_an_operator_gives_one() {
+    let mut bench = Bench::attached(&[7], PlayerLimits::default());
+    let broken = ApplyError::Broken { reason: "the session has expired".into() };
+    let main = bench.last_stream();
+    bench.fetch(main, 7);
+    bench.step(Input::NotApplied { target: FIRST, term: Term(0), error: broken });
+    bench.now = bench.player.deadline().expect("it attaches again").max(bench.now);
+    bench.step(Input::Wake);
+    let outcome = Err(AttachError::Unusable { reason: "forgotten".into() });
+    bench.step(Input::Attached { target: FIRST, term: Term(1), outcome });
+    let why = bench.effects.iter().find_map(|effect| match effect {
+        Effect::Note(Note::Stopped { why, .. }) => Some(why.to_string()),
+        _ => None,
+    });
+    assert_eq!(why.as_deref(), Some("forgotten"));
+    assert_eq!(bench.player.status().targets[0].stage, Stage::Stopped);
+    let command = Command::Adopt { position: Position(3) };
+    bench.step(Input::Commanded { number: 7, target: Some(FIRST), command, again: false });
+    bench.effects.clear();
+    bench.step(Input::Wake);
+    let attach = bench.effects.iter().find_map(|effect| match effect {
+        Effect::Attach { term, adopts, .. } => Some((*term, *adopts)),
+        _ => None,
+    });
+    let (term, adopts) = attach.expect("it attaches again");
+    assert_eq!(adopts, Some(Position(3)));
+    bench.step(Input::Attached { target: FIRST, term, outcome: Ok(Position(3)) });
+    let is_done = |effect: &Effect| matches!(effect, Effect::Done { number: 7, outcome: Ok(()) });
+    assert!(bench.effects.iter().any(is_done), "{:?}", bench.effects);
+}

@@ -73,6 +73,7 @@ impl Player {
             Err(AttachError::OtherStream { stream }) => {
                 self.halt(now, index, Why::OtherStream { stream }, out)
             }
+            Err(AttachError::Unusable { reason }) => self.halt(now, index, Why::Unusable { reason }, out),
             Err(AttachError::Broken { reason }) => self.broken(now, index, reason, out),
         }
         self.start(now, out);
@@ -134,9 +135,7 @@ impl Player {
     }
 
     fn moved(&mut self, now: Time, index: usize, skips: Option<u64>, out: &mut Out) {
-        if let Some(number) = skips {
-            out.push(Effect::Done { number, outcome: Ok(()) });
-        }
+        out.extend(skips.map(|number| Effect::Done { number, outcome: Ok(()) }));
         self.place(now, index, out);
     }
 

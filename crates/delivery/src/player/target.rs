@@ -81,6 +81,11 @@ pub enum Why {
         /// The stream of that bound.
         stream: Stream,
     },
+    /// The target's bound is lost or has no use.
+    Unusable {
+        /// What happened, and what to do.
+        reason: String,
+    },
     /// The target's bound is above the log's tail.
     AboveTail {
         /// The target's bound.
@@ -101,6 +106,7 @@ impl fmt::Display for Why {
                 f,
                 "it has a bound of another log ({stream}); 'adopt' with a position replaces that bound"
             ),
+            Self::Unusable { reason } => f.write_str(reason),
             Self::AboveTail { bound, tail } => write!(
                 f,
                 "its bound {bound} is above the log's tail {tail}: it has applied another log, or this log lost \
@@ -368,7 +374,7 @@ impl Target {
     /// Why the target may not adopt a bound. None: it may.
     pub(super) fn refuses(&self, bound: Position, tail: Position) -> Option<String> {
         match &self.state {
-            State::Stopped(Why::OtherStream { .. } | Why::AboveTail { .. }) => {
+            State::Stopped(Why::OtherStream { .. } | Why::AboveTail { .. } | Why::Unusable { .. }) => {
                 (bound > tail).then(|| format!("position {bound} is above the log's tail {tail}"))
             }
             _ => Some("the target has a bound of this log; 'adopt' replaces only a foreign one".into()),

@@ -5,7 +5,10 @@ use std::time::Duration;
 use super::*;
 use crate::Stream;
 use crate::bounds::Checked;
+#[cfg(feature = "http")]
+use crate::config::Contract;
 use crate::config::{Kind, TargetConfig};
+use crate::kept::Keeper;
 use crate::sessions::{Caller, Place};
 
 /// A target of one of the kinds of this crate.
@@ -20,6 +23,14 @@ pub enum AnyTarget {
     /// A PostgreSQL database.
     #[cfg(feature = "postgres")]
     Postgres(PostgresTarget),
+    /// A receiver of HTTP requests that stores its bound.
+    #[cfg(feature = "http")]
+    Http(HttpTarget),
+    /// Another log.
+    Log(Copied),
+    /// A receiver of HTTP requests that keeps no bound.
+    #[cfg(feature = "http")]
+    Keyed(http::Keyed),
     /// A service with its own transactions.
     #[cfg(feature = "grpc")]
     Grpc(grpc::Grpc),
@@ -30,7 +41,6 @@ impl AnyTarget {
     ///
     /// # Errors
     /// One sentence, if this program does not contain the kind.
-    #[cfg_attr(not(feature = "postgres"), expect(unused_variables, reason = "only servers need the time"))]
     pub fn new(config: &TargetConfig, apply_within: Duration) -> Result<Self, String> {
         let id = &config.id;
         match &config.kind {
@@ -49,6 +59,18 @@ impl AnyTarget {
                 ca_file.clone(),
                 apply_within,
             ))),
+            #[cfg(feature = "http")]
+            Kind::Http { url, contract, token, ca_file } => {
+                let place = http::Place::new(url, token.clone(), ca_file.clone(), apply_within);
+                let place = place.map_err(|error| format!("target '{id}': {error}"))?;
+                Ok(match contract {
+                    Contract::Bound => Self::Http(HttpTarget::new(id, place)),
+                    Contract::Key { content_type } => {
+                        Self::Keyed(http::Keyed::new(place, content_type.clone()))
+                    }
+                })
+            }
+            Kind::Log { server, log } => Ok(Self::Log(Copied::new(id, server, log, apply_within))),
             #[cfg(feature = "grpc")]
             Kind::Grpc { url } => match grpc::Grpc::new(url, id) {
                 Ok(target) => Ok(Self::Grpc(target)),
@@ -71,8 +93,30 @@ impl AnyTarget {
             Self::File(target) => target.check(stream).await,
             #[cfg(feature = "postgres")]
             Self::Postgres(target) => target.check(stream).await,
+            #[cfg(feature = "http")]
+            Self::Http(target) => target.check(stream).await,
+            #[cfg(feature = "http")]
+            Self::Keyed(target) => target.check().await,
+            Self::Log(target) => target.check().await,
             #[cfg(feature = "grpc")]
             Self::Grpc(target) => target.check().await,
+        }
+    }
+
+    /// Finds a mistake with which the player does not start.
+    pub(crate) async fn check_start(&self) -> Result<(), String> {
+        match self {
+            Self::Log(target) => target.check_start().await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether messages may be delivered more than once.
+    pub(crate) fn is_at_least_once(&self) -> bool {
+        match self {
+            #[cfg(feature = "http")]
+            Self::Keyed(_) => true,
+            _ => false,
         }
     }
 
@@ -85,8 +129,9 @@ impl AnyTarget {
         }
     }
 
-    /// Starts the task that performs the calls.
-    pub(crate) fn serve(self, place: Place) -> Caller {
+    /// Starts the task that performs the calls. `keeper` records the bound of a target that cannot
+    /// store it.
+    pub(crate) fn serve(self, place: Place, keeper: Keeper) -> Caller {
         match self {
             #[cfg(feature = "sqlite")]
             Self::Sqlite(target) => Caller::queued(target, place),
@@ -94,6 +139,11 @@ impl AnyTarget {
             Self::File(target) => Caller::queued(target, place),
             #[cfg(feature = "postgres")]
             Self::Postgres(target) => Caller::queued(target, place),
+            #[cfg(feature = "http")]
+            Self::Http(target) => Caller::queued(target, place),
+            #[cfg(feature = "http")]
+            Self::Keyed(target) => Caller::queued(target.target(keeper), place),
+            Self::Log(target) => Caller::queued(target.target(keeper), place),
             #[cfg(feature = "grpc")]
             Self::Grpc(target) => Caller::grpc(target, place),
         }

@@ -1,6 +1,6 @@
 use tempfile::TempDir;
 
-use super::super::suite::{Fixture, attach, batch, entries, message, passes, stream};
+use super::super::suite::{Fixture, Restored, attach, batch, entries, message, passes, stream};
 use super::*;
 
 struct Lines {
@@ -46,7 +46,9 @@ impl Fixture for Lines {
     async fn effects(&self) -> Vec<String> {
         self.text().lines().map(str::to_owned).collect()
     }
+}
 
+impl Restored for Lines {
     async fn save(&mut self) {
         for path in [self.path(), self.bound()] {
             std::fs::copy(&path, copy_of(&path)).unwrap();

@@ -1,27 +1,36 @@
 //! The kinds of targets, one file and one feature each.
 
 mod any;
+#[cfg(test)]
+mod cluster;
 #[cfg(feature = "file")]
 mod file;
 #[cfg(feature = "grpc")]
 pub mod grpc;
+#[cfg(feature = "http")]
+pub mod http;
+mod log;
 #[cfg(feature = "postgres")]
 mod password;
 #[cfg(any(feature = "sqlite", feature = "file"))]
 mod place;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(any(feature = "http", feature = "postgres"))]
+mod secret;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-
 #[cfg(test)]
 pub(crate) mod suite;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "http", feature = "postgres"))]
 mod tls;
 
 pub use any::AnyTarget;
 #[cfg(feature = "file")]
 pub use file::FileTarget;
+#[cfg(feature = "http")]
+pub use http::HttpTarget;
+pub use log::Copied;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresTarget;
 #[cfg(feature = "sqlite")]

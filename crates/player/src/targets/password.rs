@@ -3,25 +3,17 @@
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
-use crate::config::Password;
+use super::secret::read_secret;
+use crate::config::Secret;
 
 /// PostgreSQL's port by default.
 const DEFAULT_PORT: u16 = 5432;
 
 /// Returns the password for a connection. `None` if none is configured.
-pub(super) fn find_password(password: &Password, config: &Config) -> Result<Option<String>, String> {
+pub(super) fn find_password(password: Option<&Secret>, config: &Config) -> Result<Option<String>, String> {
     match password {
-        Password::File(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| format!("cannot read `password_file` {}: {error}", path.display()))?;
-            let line = text.strip_suffix('\n').unwrap_or(&text);
-            Ok(Some(line.strip_suffix('\r').unwrap_or(line).to_owned()))
-        }
-        Password::Variable(name) => match std::env::var(name) {
-            Ok(password) => Ok(Some(password)),
-            Err(error) => Err(format!("`password_env` names the environment variable {name}: {error}")),
-        },
-        Password::PassFile => {
+        Some(secret) => read_secret("password", secret).map(Some),
+        None => {
             let Some(path) = std::env::var_os("PGPASSFILE") else { return Ok(None) };
             let text = std::fs::read_to_string(&path)
                 .map_err(|error| format!("cannot read PGPASSFILE {}: {error}", path.display()))?;
@@ -82,20 +74,5 @@ mod tests {
         assert_eq!(find("postgres://seriatim@h:5433/ledger").as_deref(), Some("port"));
         assert_eq!(find("host=x user=y").as_deref(), Some("any"));
         assert_eq!(in_pass_file("h:*:x:seriatim:a", &config("postgres://seriatim@h/ledger")), None);
-    }
-
-    #[test]
-    fn a_password_file_is_read_without_its_line_feed() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("password");
-        let find = |path| find_password(&Password::File(path), &config("host=h"));
-        assert!(find(path.clone()).unwrap_err().starts_with("cannot read `password_file`"));
-        std::fs::write(&path, " secret \n").unwrap();
-        assert_eq!(find(path), Ok(Some(" secret ".into())));
-        let error =
-            find_password(&Password::Variable("NO_SUCH_VARIABLE".into()), &config("host=h")).unwrap_err();
-        let expected =
-            "`password_env` names the environment variable NO_SUCH_VARIABLE: environment variable not found";
-        assert_eq!(error, expected);
     }
 }

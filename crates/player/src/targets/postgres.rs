@@ -18,13 +18,15 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, NoTls, Statement as Prepared};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::not_attached;
 use super::password::find_password;
-use super::tls::connector;
+use super::tls;
 use crate::bounds::{Checked, Session, Stored, checked};
-use crate::config::Password;
-use crate::sql::{DDL, Failure, integer, singles, text_of, time_ms};
+use crate::config::Secret;
+use crate::rejecting::{Failure, singles};
+use crate::sql::{DDL, integer, text_of, time_ms};
 use crate::statement::{Parameter, Statement};
 use crate::{ApplyError, AttachError, Batch, Message, Stream, Target};
 
@@ -73,7 +75,7 @@ struct Database {
     id: String,
     url: String,
     statements: Vec<Statement>,
-    password: Password,
+    password: Option<Secret>,
     ca_file: Option<PathBuf>,
     apply_within: Duration,
 }
@@ -130,7 +132,7 @@ impl PostgresTarget {
         id: &str,
         url: &str,
         statements: Vec<Statement>,
-        password: Password,
+        password: Option<Secret>,
         ca_file: Option<PathBuf>,
         apply_within: Duration,
     ) -> Self {
@@ -222,7 +224,7 @@ impl Database {
     async fn connect(&self, stream: &Stream) -> Result<Connection, String> {
         let wrong = |error: Error| format!("`url` is not an address of PostgreSQL: {error}");
         let mut config: tokio_postgres::Config = self.url.parse().map_err(wrong)?;
-        if let Some(password) = find_password(&self.password, &config)? {
+        if let Some(password) = find_password(self.password.as_ref(), &config)? {
             config.password(password);
         }
         config
@@ -243,7 +245,7 @@ impl Database {
     async fn dial(&self, config: &tokio_postgres::Config) -> Result<Connection, String> {
         let failed = |error: Error| format!("cannot connect: {}", text(&error));
         if config.get_ssl_mode() == SslMode::Require {
-            let tls = connector(self.ca_file.as_deref())?;
+            let tls = MakeRustlsConnect::new(tls::settings(self.ca_file.as_deref())?);
             let (client, connection) = config.connect(tls).await.map_err(failed)?;
             return Ok(Connection::new(client, connection));
         }

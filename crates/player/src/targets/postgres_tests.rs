@@ -1,6 +1,6 @@
 use std::time::Instant;
 
-use super::super::suite::{Fixture, attach, batch, entries, message, passes, stream};
+use super::super::suite::{Fixture, Restored, attach, batch, entries, message, passes, stream};
 use super::*;
 use crate::statement::Dialect;
 use crate::testing::PostgresServer;
@@ -29,7 +29,7 @@ impl<'a> Ledger<'a> {
     }
 
     fn target_at(&self, url: &str, within: Duration) -> PostgresTarget {
-        PostgresTarget::new("ledger", url, self.statements.clone(), Password::PassFile, None, within)
+        PostgresTarget::new("ledger", url, self.statements.clone(), None, None, within)
     }
 
     /// Repeats a query until it returns true.
@@ -55,7 +55,9 @@ impl Fixture for Ledger<'_> {
     async fn effects(&self) -> Vec<String> {
         self.query("select body from rows order by id")
     }
+}
 
+impl Restored for Ledger<'_> {
     async fn save(&mut self) {
         self.server.execute("postgres", &format!("create database {0}_copy template {0}", self.name));
     }
@@ -314,7 +316,7 @@ async fn passwords_come_from_elsewhere(ledger: &Ledger<'_>) {
             "ledger",
             &url,
             ledger.statements.clone(),
-            Password::File(path.into()),
+            Some(Secret::File(path.into())),
             None,
             WITHIN,
         )
@@ -332,7 +334,7 @@ async fn a_connection_with_tls_needs_the_certificate_of_a_trusted_authority() {
     server.execute("postgres", SCHEMA);
     let statement = Statement::parse(INSERT_ROW, Dialect::Postgres).unwrap();
     let target = |url: &str, ca_file: Option<PathBuf>| {
-        PostgresTarget::new("ledger", url, vec![statement.clone()], Password::PassFile, ca_file, WITHIN)
+        PostgresTarget::new("ledger", url, vec![statement.clone()], None, ca_file, WITHIN)
     };
     let url = format!("{}?sslmode=require", server.url("postgres"));
     let authority = server.encrypt();
@@ -365,8 +367,7 @@ async fn a_killed_server_has_each_entry_once() {
     let url = server.url("postgres");
     let mut bound = 0;
     for epoch in 1..=3 {
-        let mut target =
-            PostgresTarget::new("ledger", &url, vec![statement.clone()], Password::PassFile, None, WITHIN);
+        let mut target = PostgresTarget::new("ledger", &url, vec![statement.clone()], None, None, WITHIN);
         bound = attach(&mut target, epoch).await.unwrap().0.max(bound);
         let (killed, applying) = std::sync::mpsc::sync_channel(1);
         let applied = tokio::spawn(async move {
@@ -383,14 +384,7 @@ async fn a_killed_server_has_each_entry_once() {
         let answered = applied.await.unwrap();
         server.restart();
         bound = attach(
-            &mut PostgresTarget::new(
-                "ledger",
-                &url,
-                vec![statement.clone()],
-                Password::PassFile,
-                None,
-                WITHIN,
-            ),
+            &mut PostgresTarget::new("ledger", &url, vec![statement.clone()], None, None, WITHIN),
             epoch,
         )
         .await

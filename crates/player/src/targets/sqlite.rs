@@ -15,7 +15,8 @@ use seriatim_model::Position;
 use super::place::Place;
 use super::{apply_blocking, blocking};
 use crate::bounds::{Checked, Session, Stored, checked};
-use crate::sql::{DDL, Failure, integer, singles, text_of, time_ms};
+use crate::rejecting::{Failure, singles};
+use crate::sql::{DDL, integer, text_of, time_ms};
 use crate::statement::{Parameter, Statement};
 use crate::{ApplyError, AttachError, Batch, Message, Stream, Target};
 

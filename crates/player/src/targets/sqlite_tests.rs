@@ -1,7 +1,7 @@
 use rusqlite::types::Value;
 use tempfile::TempDir;
 
-use super::super::suite::{Fixture, attach, batch, entries, message, passes, stream};
+use super::super::suite::{Fixture, Restored, attach, batch, entries, message, passes, stream};
 use super::*;
 use crate::statement::Dialect;
 
@@ -61,7 +61,9 @@ impl Fixture for Ledger {
         };
         self.rows("select body from rows order by id").into_iter().map(text).collect()
     }
+}
 
+impl Restored for Ledger {
     async fn save(&mut self) {
         let copy = self.directory.path().join("copy.db");
         self.execute(&format!("vacuum into '{}'", copy.display()));

@@ -55,6 +55,9 @@ fn print(status: &StatusRecord, json: bool) -> Outcome {
             print_line(format_args!("{}: {error}", target.id));
         }
     }
+    for target in status.targets.iter().filter(|target| target.at_least_once) {
+        print_line(format_args!("{}: at least once, because its receiver keeps no bound", target.id));
+    }
     for (name, count, first) in &status.unknown {
         print_line(format_args!(
             "{count} messages name the target '{name}', which is not configured, from position {first} on"

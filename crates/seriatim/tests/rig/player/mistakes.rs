@@ -23,6 +23,23 @@ async fn mistakes_are_reported_in_one_sentence() {
     let (_, said) = stage.command.bad(&["player", "status", "nobody"]).await;
     assert!(said.contains("no player 'nobody' has ever run"), "{said}");
 
+    let copying = "[[target]]\nid = \"mirror\"\nkind = \"log\"\nlog = \"copy\"\n";
+    let copying = stage.configure("copying.toml", "map = \"key\"", copying);
+    assert!(bad(&copying).await.contains("target 'mirror': there is no log 'copy'; create it with"));
+    stage.command.good(&["log", "create", "copy", "--order", "scalog"]).await;
+    let said = bad(&copying).await;
+    assert!(
+        said.contains("target 'mirror': the log 'copy' has the ordering scalog, whose sessions do"),
+        "{said}"
+    );
+    let checked = stage.command.run(&["player", "check", "--config", &copying]).await;
+    assert_eq!(checked.status.code(), Some(1));
+    assert!(
+        crate::command::text(&checked.stdout).starts_with("mirror: the log 'copy' has the ordering scalog")
+    );
+    let (_, said) = stage.command.bad(&["player", "status", "orders"]).await;
+    assert!(said.contains("no player 'orders' has ever run"), "nothing changed: {said}");
+
     // Another log of the same name is another stream.
     stage.append(0..5).await;
     stage.play_all(&config).await;

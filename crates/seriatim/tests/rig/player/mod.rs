@@ -3,7 +3,9 @@
 //! `SERIATIM_PLAYER_LOOPS` repeats the kill loops.
 
 mod commands;
+mod http;
 mod kills;
+mod log;
 mod mistakes;
 
 use std::fs;
@@ -120,8 +122,12 @@ impl Database {
 }
 
 /// The log's records: positions and payloads.
-async fn log_of(stage: &Stage, client_of: &str) -> Vec<(u64, String)> {
-    let printed = stage.command.good(&["read", client_of, "--json"]).await;
+async fn log_of(stage: &Stage, log: &str) -> Vec<(u64, String)> {
+    records_of(&stage.command, log).await
+}
+
+async fn records_of(command: &CommandLine, log: &str) -> Vec<(u64, String)> {
+    let printed = command.good(&["read", log, "--json"]).await;
     let line = |line: &str| {
         let record: serde_json::Value = serde_json::from_str(line).expect("a line of JSON");
         let position = record["position"].as_u64().expect("a position");
