@@ -5,7 +5,7 @@
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -39,8 +39,9 @@ const HAS_TABLE: &str = "select 1 from sqlite_master where type = 'table' and na
 #[derive(Debug)]
 pub struct SqliteTarget {
     database: Arc<Database>,
-    /// `None` before an attach, during a call, and after a failed call.
-    open: Option<Open>,
+    /// `None` before an attach, during a call, and after a failed call. No call locks it: the mutex
+    /// only lets threads share settings that contain a connection.
+    open: Mutex<Option<Open>>,
 }
 
 /// The configuration of a target.
@@ -65,7 +66,10 @@ impl SqliteTarget {
     /// The target `id` in the database at `path`. Opens nothing.
     #[must_use]
     pub fn new(id: &str, path: PathBuf, setup: Option<String>, statements: Vec<Statement>) -> Self {
-        Self { database: Arc::new(Database { id: id.into(), path, setup, statements }), open: None }
+        Self {
+            database: Arc::new(Database { id: id.into(), path, setup, statements }),
+            open: Mutex::default(),
+        }
     }
 
     /// Prepares each statement and reads the bound. Changes nothing.
@@ -76,6 +80,10 @@ impl SqliteTarget {
         let (database, stream) = (Arc::clone(&self.database), stream.clone());
         blocking(move || database.check(&stream)).await
     }
+
+    fn connection(&mut self) -> &mut Option<Open> {
+        self.open.get_mut().expect("no call panics with the lock")
+    }
 }
 
 impl Target for SqliteTarget {
@@ -85,16 +93,16 @@ impl Target for SqliteTarget {
         epoch: u64,
         adopts: Option<Position>,
     ) -> Result<Position, AttachError> {
-        self.open = None;
+        *self.connection() = None;
         let database = Arc::clone(&self.database);
         let session = Session { stream: stream.clone(), epoch };
         let (open, bound) = blocking(move || database.attach(session, adopts)).await?;
-        self.open = Some(open);
+        *self.connection() = Some(open);
         Ok(bound)
     }
 
     async fn apply(&mut self, batch: &Batch) -> Result<(), ApplyError> {
-        apply_blocking(&mut self.open, batch, |open, batch| open.apply(batch)).await
+        apply_blocking(self.connection(), batch, |open, batch| open.apply(batch)).await
     }
 }
 

@@ -210,14 +210,14 @@ async fn a_state_of_the_database_breaks_the_session_and_rejects_nothing() {
         ("pragma max_page_count = 1", "database or disk is full"),
     ] {
         let bound = attach(&mut target, 1).await.unwrap().0;
-        target.open.as_ref().unwrap().connection.execute_batch(limit).unwrap();
+        target.connection().as_ref().unwrap().connection.execute_batch(limit).unwrap();
         let large = message(bound, &[&"x".repeat(100_000)]);
         let upto = Position(bound + 1);
         let large = Batch { after: Position(bound), upto, messages: vec![large] };
         assert_eq!(reason(target.apply(&large).await), expected);
         assert_eq!(attach(&mut target, 1).await, Ok(Position(bound)));
     }
-    let open = target.open.as_ref().unwrap();
+    let open = target.connection().as_ref().unwrap();
     open.connection.busy_timeout(Duration::from_millis(1)).unwrap();
     let other = ledger.connection();
     other.execute_batch("begin immediate").unwrap();
