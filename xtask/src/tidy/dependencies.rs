@@ -25,7 +25,8 @@ pub(super) const TABLE: &[(&str, &[&str])] = &[
 ];
 
 /// Additional crates for tests and examples.
-const FOR_TESTS: &[(&str, &[&str])] = &[("client", &["node"]), ("seriatim", &["sim", "etcd", "target"])];
+const FOR_TESTS: &[(&str, &[&str])] =
+    &[("client", &["node"]), ("player", &["node"]), ("seriatim", &["sim", "etcd", "target"])];
 
 pub(super) fn table(workspace: &Workspace) -> Vec<Finding> {
     let mut findings = Vec::new();
