@@ -19,6 +19,7 @@ usage: cargo xtask COMMAND
        --from N          the first seed (default: derived from the time)
        --model-minutes N for how long larger models of the view change are explored (default 40)
        --kill-loops N    real clusters whose processes are killed (default 50)
+       --player-loops N  real players and targets that are killed (default 100)
        --failover-loops N  how often each loss of a node is tried on real clusters (default 20)
        --disk-loops N      how often the disk of a real node fills up and is trimmed (default 300)
        --load-seconds N  for how long each kind of load lasts that is more than the machine can carry (default 20)

@@ -69,6 +69,8 @@ pub struct Options {
     pub model_minutes: u64,
     /// Rounds of kill loops on real clusters.
     pub kill_loops: u64,
+    /// Rounds of kill loops on real players and their targets.
+    pub player_loops: u64,
     /// Tries of each loss of a node on real clusters.
     pub failover_loops: u64,
     /// Times that a real node's disk fills up and is trimmed.
@@ -94,6 +96,7 @@ impl Options {
             from,
             model_minutes: 40,
             kill_loops: 50,
+            player_loops: 100,
             failover_loops: 20,
             disk_loops: 300,
             load_seconds: 20,
@@ -108,6 +111,7 @@ impl Options {
                 "--from" => &mut options.from,
                 "--model-minutes" => &mut options.model_minutes,
                 "--kill-loops" => &mut options.kill_loops,
+                "--player-loops" => &mut options.player_loops,
                 "--failover-loops" => &mut options.failover_loops,
                 "--disk-loops" => &mut options.disk_loops,
                 "--load-seconds" => &mut options.load_seconds,
@@ -185,13 +189,14 @@ fn simulations(options: &Options) -> Vec<Step> {
 /// The commands of a soak, the cheapest to replay first. A count of 0 omits a command.
 fn steps(options: &Options) -> Vec<Step> {
     let Options { model_minutes, kill_loops, failover_loops, load_seconds, .. } = *options;
-    let Options { disk_loops, extreme_minutes, fuzz_minutes, .. } = *options;
+    let Options { player_loops, disk_loops, extreme_minutes, fuzz_minutes, .. } = *options;
     let kill = "test --release -p seriatim --test rig --";
     let explore = Step::new(
         format!("{model_minutes} minutes of larger models of the view change"),
         "test --release -p seriatim-sim --test model --",
     );
     let decode = "test --release -p seriatim-net -p seriatim-store -p seriatim-model -p seriatim-protocol";
+    let play = Step::new(format!("{player_loops} kill loops of players"), &format!("{kill} player::"));
     let lose = Step::new(format!("{failover_loops} losses of each kind"), &format!("{kill} failover::"));
     let fill = Step::new(
         format!("{disk_loops} times a full disk and a trim"),
@@ -213,6 +218,7 @@ fn steps(options: &Options) -> Vec<Step> {
             kill_loops,
             Step::new(format!("{kill_loops} kill loops"), kill).with("SERIATIM_RIG_LOOPS", kill_loops),
         ),
+        (player_loops, play.with("SERIATIM_PLAYER_LOOPS", player_loops)),
         (failover_loops, lose.with("SERIATIM_RIG_FAILOVER_LOOPS", failover_loops)),
         (disk_loops, fill.with("SERIATIM_RIG_DISK_LOOPS", disk_loops)),
         (disk_loops, trim.with("SERIATIM_RIG_TRIM_PAUSE_MS", TRIM_PAUSE_MS)),
@@ -301,6 +307,7 @@ mod tests {
         from: 9,
         model_minutes: 1,
         kill_loops: 2,
+        player_loops: 6,
         failover_loops: 4,
         disk_loops: 8,
         load_seconds: 5,
@@ -316,6 +323,7 @@ mod tests {
             overload_seeds: 50,
             model_minutes: 40,
             kill_loops: 50,
+            player_loops: 100,
             failover_loops: 20,
             disk_loops: 300,
             load_seconds: 20,
@@ -337,6 +345,7 @@ mod tests {
         let expected = [
             "SERIATIM_MODEL_MINUTES=1 cargo test --release -p seriatim-sim --test model --",
             "SERIATIM_RIG_LOOPS=2 cargo test --release -p seriatim --test rig --",
+            "SERIATIM_PLAYER_LOOPS=6 cargo test --release -p seriatim --test rig -- player::",
             "SERIATIM_RIG_FAILOVER_LOOPS=4 cargo test --release -p seriatim --test rig -- failover::",
             "SERIATIM_RIG_DISK_LOOPS=8 cargo test --release -p seriatim --test rig -- disks::a_disk_that_fills_up_and",
             "SERIATIM_RIG_TRIM_PAUSE_MS=10000 cargo test --release -p seriatim --test rig -- trims::a_trim_frees_the_room_of_a_quiet_log",
@@ -369,6 +378,7 @@ mod tests {
             seeds: 0,
             model_minutes: 0,
             kill_loops: 0,
+            player_loops: 0,
             failover_loops: 0,
             disk_loops: 0,
             load_seconds: 0,

@@ -14,7 +14,8 @@ pub trait Target: Send {
     /// Starts a session and returns the bound: all messages below it are applied, and no others.
     /// After the answer, no call with a lower epoch changes anything in the target.
     ///
-    /// With `adopts`, the stream and this bound replace a stored stream and its bound.
+    /// With `adopts`, the stream and this bound replace another log's stream and bound. A bound of
+    /// this stream stays: the call may arrive late, after batches of a later session.
     fn attach(
         &mut self,
         stream: &Stream,

@@ -2,6 +2,9 @@
 //!
 //! [`run`] joins the machine of `seriatim-delivery`, which decides, with subscriptions, [`targets`]
 //! and the [control log](control), which perform.
+//!
+//! The example `sharded_store` is a key-value store over several databases. It appends transactions
+//! and runs a player in its own process.
 
 mod bounds;
 pub mod config;

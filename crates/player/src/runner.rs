@@ -152,7 +152,7 @@ pub enum PlayerError {
     #[error("the log '{0}' was deleted")]
     Deleted(String),
     /// The log lost entries that targets may have applied, and gives their positions again.
-    #[error("{0}: restore each target whose bound is above that position, or give it a bound with 'adopt'")]
+    #[error("{0}: restore each target whose bound is above that position")]
     Reassigned(seriatim_client::Failure),
     /// An entry cannot be read.
     #[error(

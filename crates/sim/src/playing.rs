@@ -53,6 +53,12 @@ pub struct PlayersPlan {
     pub crash_permille: u64,
     /// When a player pauses, and for how long.
     pub pauses: Vec<(Duration, Duration)>,
+    /// When the operator pauses a target, for how long, and which one.
+    pub maintenances: Vec<(Duration, Duration, usize)>,
+    /// The target that has a bound of another log at first.
+    pub foreign: Option<usize>,
+    /// When the control log is absent, and for how long.
+    pub absences: Vec<(Duration, Duration)>,
     /// How long faults last.
     pub faults_for: Duration,
 }
@@ -127,6 +133,8 @@ pub struct Entry {
 /// What a target stores. A transaction changes all of it at once.
 #[derive(Clone, Debug, Default)]
 pub struct Database {
+    /// Whether the bound belongs to another log.
+    pub is_foreign: bool,
     /// The highest epoch that attached.
     pub epoch: u64,
     /// Everything below is applied.
@@ -159,7 +167,7 @@ pub struct Played {
     pub transactions: Vec<Transaction>,
     /// Acknowledged bounds, each with the bound stored at that time, if it was lower.
     pub untrue: Vec<(Position, Position)>,
-    /// Ranges that an operator passed over.
+    /// Ranges that an operator passed over or adopted.
     pub skipped: Vec<(Position, Position)>,
     /// Messages in the dead-letter log.
     pub dead_letters: BTreeSet<Position>,

@@ -78,6 +78,7 @@ fn players_and_their_targets_reach_every_state() {
     let expected =
         stages.iter().flat_map(|stage| [format!("stage {stage}"), format!("killed while {stage}")]);
     let others = ["fenced", "paused", "restored", "trimmed", "dead letter", "call Late", "call KilledAfter"];
+    let others = others.into_iter().chain(["stage paused", "paused by the operator", "adopted"]);
     for what in expected.chain(others.map(str::to_owned)) {
         assert!(coverage.played.contains_key(&what), "{what} did not occur in {:?}", coverage.played);
     }

@@ -13,7 +13,7 @@ pub trait Target: Send + Sync + 'static {
     /// Starts a session and returns the bound: all messages below it are applied, and no others.
     /// After the answer, no call with a lower epoch changes anything.
     ///
-    /// With `adopts`, the session's stream and this bound replace a stored stream and its bound.
+    /// With `adopts`, the session's stream and this bound replace another log's stream and bound.
     fn attach(
         &self,
         session: &Session,

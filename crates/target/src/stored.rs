@@ -21,22 +21,25 @@ impl Stored {
     /// Decides an attach. The result must be stored before the target answers with its bound.
     /// `stored` is `None` if the player attaches for the first time.
     ///
+    /// `adopts` replaces the bound of another log. It does not change a bound of this log: a late or
+    /// repeated attach would lower the bound, and messages would be applied twice.
+    ///
     /// # Errors
     /// [`AttachError::Fenced`] and [`AttachError::OtherStream`]; nothing may change then.
     pub fn attach(stored: Option<Self>, session: &Session, adopts: Option<u64>) -> Result<Self, AttachError> {
         let log = &session.stream.log;
-        let (epoch, bound) = match stored {
-            Some(stored) if stored.epoch > session.epoch => {
+        let bound = match (stored, adopts) {
+            (Some(stored), _) if stored.epoch > session.epoch => {
                 return Err(AttachError::Fenced { epoch: stored.epoch });
             }
-            Some(stored) if stored.log != *log && adopts.is_none() => {
+            (Some(stored), _) if stored.log == *log => stored.bound,
+            (Some(stored), None) => {
                 let stream = Stream { log: stored.log, player: session.stream.player.clone() };
                 return Err(AttachError::OtherStream { stream });
             }
-            Some(stored) => (session.epoch, adopts.unwrap_or(stored.bound)),
-            None => (session.epoch, adopts.unwrap_or(0)),
+            (_, adopts) => adopts.unwrap_or(0),
         };
-        Ok(Self { log: log.clone(), bound, epoch })
+        Ok(Self { log: log.clone(), bound, epoch: session.epoch })
     }
 
     /// Decides whether a batch may be applied. The result must be stored in the transaction of the
@@ -94,7 +97,10 @@ mod tests {
         let other = Stored::attach(Some(stored(40, 7)), &session("2", 8), None);
         assert_eq!(other, Err(AttachError::OtherStream { stream }));
         let adopted = Stored { log: "2".into(), bound: 5, epoch: 8 };
-        assert_eq!(Stored::attach(Some(stored(40, 7)), &session("2", 8), Some(5)), Ok(adopted));
+        assert_eq!(Stored::attach(Some(stored(40, 7)), &session("2", 8), Some(5)), Ok(adopted.clone()));
+        // The same attach arrives once more, after a batch.
+        let later = Stored { bound: 6, ..adopted };
+        assert_eq!(Stored::attach(Some(later.clone()), &session("2", 8), Some(5)), Ok(later));
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub enum Command {
         /// The target's bound.
         position: Position,
     },
-    /// Replaces the target's bound, which is lost, belongs to another log, or is above the tail.
+    /// Replaces the target's bound, which is lost or belongs to another log.
     Adopt {
         /// The new bound.
         position: Position,
@@ -151,18 +151,20 @@ impl Player {
     }
 
     fn pause(&mut self, now: Time, index: usize, number: u64, out: &mut Out) {
-        let target = &mut self.targets[index];
-        let term = target.term;
-        if !target.has_session() {
-            target.state = State::Paused;
-            return out.push(Effect::Done { number, outcome: Ok(()) });
+        if self.targets[index].has_session() {
+            self.end(now, index, State::Paused, out);
         }
-        target.commands.push(Waiting::Detach { number, term });
-        self.end(now, index, State::Paused, out);
+        let target = &mut self.targets[index];
+        target.state = State::Paused;
+        match target.detaching {
+            Some(term) => target.commands.push(Waiting::Detach { number, term }),
+            None => out.push(Effect::Done { number, outcome: Ok(()) }),
+        }
     }
 
     pub(super) fn detached(&mut self, index: usize, term: Term, out: &mut Out) {
         let Some(target) = self.targets.get_mut(index) else { return };
+        target.detaching = target.detaching.filter(|last| *last > term);
         let ended = |waiting: &Waiting| match waiting {
             Waiting::Detach { number, term: ended } if *ended <= term => Some(*number),
             _ => None,

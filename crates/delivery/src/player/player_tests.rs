@@ -220,3 +220,27 @@ fn a_target_whose_bound_is_lost_stops_until_an_operator_gives_one() {
     let is_done = |effect: &Effect| matches!(effect, Effect::Done { number: 7, outcome: Ok(()) });
     assert!(bench.effects.iter().any(is_done), "{:?}", bench.effects);
 }
+
+/// A pause once ended at once beside a call of a session that had timed out. That call could change
+/// the target during its maintenance.
+#[test]
+fn a_pause_waits_for_the_calls_of_earlier_sessions() {
+    let mut bench = Bench::attached(&[0], PlayerLimits::default());
+    let main = bench.last_stream();
+    bench.fetch(main, 0);
+    bench.now = bench.now + PlayerLimits::default().apply_within + Duration::from_secs(1);
+    bench.step(Input::Wake);
+    assert_eq!(bench.player.status().targets[0].stage, Stage::Down, "the batch has no answer");
+    let pause =
+        |number| Input::Commanded { number, target: Some(FIRST), command: Command::Pause, again: false };
+    bench.step(pause(7));
+    assert_eq!(bench.player.status().targets[0].stage, Stage::Paused);
+    let is_done = |bench: &Bench, command: u64| {
+        bench.effects.iter().any(|effect| matches!(effect, Effect::Done { number, .. } if *number == command))
+    };
+    assert!(!is_done(&bench, 7), "the call may still run");
+    bench.step(Input::Detached { target: FIRST, term: Term(0) });
+    assert!(is_done(&bench, 7));
+    bench.step(pause(8));
+    assert!(is_done(&bench, 8), "no call is left");
+}

@@ -409,8 +409,9 @@ impl Player {
 
     /// Ends a session, with its queues and its recovery stream.
     pub(super) fn end(&mut self, now: Time, index: usize, state: State, out: &mut Out) {
-        let target = &self.targets[index];
+        let target = &mut self.targets[index];
         if target.has_session() {
+            target.detaching = Some(target.term);
             out.push(Effect::Detach { target: TargetIndex(index), term: target.term });
         }
         if let State::Moving { upto, skips } = target.state {

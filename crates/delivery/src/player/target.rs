@@ -109,8 +109,8 @@ impl fmt::Display for Why {
             Self::Unusable { reason } => f.write_str(reason),
             Self::AboveTail { bound, tail } => write!(
                 f,
-                "its bound {bound} is above the log's tail {tail}: it has applied another log, or this log lost \
-                 records; restore the target, or use 'adopt' with a position"
+                "its bound {bound} is above the log's tail {tail}: this log lost records that the target has \
+                 applied; restore the target"
             ),
         }
     }
@@ -187,6 +187,8 @@ pub(super) struct Target {
     /// Time of the last batch, or of the attach.
     pub(super) active_at: Time,
     pub(super) adopts: Option<Position>,
+    /// The last ended session, until it has ended at the target, too: a call of it may still run.
+    pub(super) detaching: Option<Term>,
     /// Skip after the next attach: from the first position to the second, by a command.
     pub(super) skip: Option<(Position, Position, Option<u64>)>,
     /// Commands that wait for a state in which they apply.
@@ -225,6 +227,7 @@ impl Target {
             batch_messages: usize::MAX,
             active_at: now,
             adopts: None,
+            detaching: None,
             skip: None,
             commands: vec![],
             sessions: 0,
@@ -374,7 +377,7 @@ impl Target {
     /// Why the target may not adopt a bound. None: it may.
     pub(super) fn refuses(&self, bound: Position, tail: Position) -> Option<String> {
         match &self.state {
-            State::Stopped(Why::OtherStream { .. } | Why::AboveTail { .. } | Why::Unusable { .. }) => {
+            State::Stopped(Why::OtherStream { .. } | Why::Unusable { .. }) => {
                 (bound > tail).then(|| format!("position {bound} is above the log's tail {tail}"))
             }
             _ => Some("the target has a bound of this log; 'adopt' replaces only a foreign one".into()),

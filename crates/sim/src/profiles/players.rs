@@ -38,6 +38,15 @@ fn some_players(seed: u64) -> PlayersPlan {
         0 => vec![],
         count => (0..count).map(|_| (random.millis(50, 1500), random.millis(20, 600))).collect::<Vec<_>>(),
     };
+    // Drawn apart: plans of earlier versions keep their other faults.
+    let mut upkeep = Random::new(seed ^ 0x0B5E_47E4);
+    let count = upkeep.pick(&[0, 0, 1, 3]);
+    let maintenances = (0..count)
+        .map(|_| (upkeep.millis(50, 1500), upkeep.millis(20, 500), upkeep.below(targets as u64) as usize));
+    let maintenances = maintenances.collect();
+    let foreign = upkeep.percent(25).then(|| upkeep.below(targets as u64) as usize);
+    let count = upkeep.pick(&[0, 0, 1, 2]);
+    let absences = (0..count).map(|_| (upkeep.millis(20, 1800), upkeep.millis(50, 800))).collect();
     PlayersPlan {
         targets,
         map,
@@ -54,6 +63,9 @@ fn some_players(seed: u64) -> PlayersPlan {
         refuse_permille: random.pick(&[0, 0, 20]),
         crash_permille: random.pick(&[0, 1, 5]),
         pauses,
+        maintenances,
+        foreign,
+        absences,
         faults_for: Duration::from_millis(2200),
     }
 }

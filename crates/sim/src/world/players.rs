@@ -1,6 +1,8 @@
 //! Players: processes with subscriptions of their own, and the events between them and their
 //! targets.
 
+mod upkeep;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +23,9 @@ use super::frames::{Brief, frame, open};
 use super::scene::Happening;
 use super::targets::{Call, Request, Session, Target, lateness};
 use crate::network::Party;
-use crate::playing::{Entry, MapKind, Played, PlayersPlan, Playing, RuleKind, Spread};
+use crate::playing::{Database, Entry, MapKind, Played, PlayersPlan, Playing, RuleKind, Spread};
 use crate::random::Random;
+use upkeep::Upkeep;
 
 /// Client numbers of players begin here.
 pub(super) const PLAYERS: u32 = 40_000;
@@ -48,6 +51,10 @@ pub(super) enum Play {
     Resumes(u32),
     /// The process reads in the control log that a later one has claimed.
     IsDeposed(u32),
+    /// An operator pauses a target for a while.
+    Maintains(usize, Duration),
+    /// The outcome of a command is in the control log, if the process still runs.
+    Recorded(u32, u64),
     Handles(usize, Box<Call>),
     TargetStarts(usize),
     Looks,
@@ -92,6 +99,7 @@ pub(super) struct Players {
     /// Commands in the control log without an outcome.
     commands: BTreeMap<u64, (usize, Command)>,
     numbers: u64,
+    upkeep: Upkeep,
     starts: u32,
     has_faults: bool,
     /// Ends of what players had read, with their times.
@@ -110,6 +118,7 @@ impl Players {
             highest: Position::ZERO,
             commands: BTreeMap::new(),
             numbers: 0,
+            upkeep: Upkeep::new(seed),
             starts: 0,
             has_faults: true,
             finals: VecDeque::new(),
@@ -131,14 +140,17 @@ impl Players {
         self.starts += 1;
         self.after(0, 50_000, cluster, Play::Starts);
         self.after(0, 1000, cluster, Play::Looks);
-        for (at, lasting) in plan.pauses {
-            cluster.scene.schedule(cluster.scene.now + at, Happening::Play(Play::Pauses(lasting)));
+        for (at, lasting) in &plan.pauses {
+            cluster.scene.schedule(cluster.scene.now + *at, Happening::Play(Play::Pauses(*lasting)));
         }
+        self.plan_upkeep(cluster, &plan);
     }
 
     fn add_target(&mut self, cluster: &Cluster, index: usize) {
         let plan = self.plan.as_ref().expect("there are players");
-        let played = Played { id: format!("t{index}"), ..Played::default() };
+        let is_foreign = plan.foreign == Some(index);
+        let database = Database { is_foreign, ..Database::default() };
+        let played = Played { id: format!("t{index}"), database, ..Played::default() };
         let mutation = cluster.scene.plan.options.mutation;
         self.targets.push(Target::new(index, played, plan.slow == Some(index), mutation));
     }
@@ -173,6 +185,8 @@ impl Players {
             Play::Pauses(lasting) => self.pauses(cluster, lasting),
             Play::Resumes(number) => self.resumes(cluster, number),
             Play::IsDeposed(number) => self.depose(cluster, number),
+            Play::Maintains(target, lasting) => self.maintains(cluster, target, lasting),
+            Play::Recorded(number, command) => self.recorded(number, command),
             Play::Handles(target, call) => self.handles(cluster, target, *call),
             Play::TargetStarts(target) => {
                 let target = &mut self.targets[target];
@@ -191,6 +205,9 @@ impl Players {
 
     /// A process starts with a new claim.
     fn starts(&mut self, cluster: &mut Cluster) {
+        if let Some(end) = self.upkeep.absent_until(cluster.scene.now) {
+            return cluster.scene.schedule(end, Happening::Play(Play::Starts));
+        }
         self.starts -= 1;
         let plan = self.plan.clone().expect("there are players");
         let tail = self.tail(cluster);
@@ -250,7 +267,10 @@ impl Players {
         again: bool,
     ) {
         let input = Input::Commanded { number, target: Some(TargetIndex(target)), command, again };
-        self.after(0, 1000, cluster, Play::Comes(run, Box::new(input)));
+        match self.upkeep.absent_until(cluster.scene.now) {
+            Some(end) => cluster.scene.schedule(end, Happening::Play(Play::Comes(run, Box::new(input)))),
+            None => self.after(0, 1000, cluster, Play::Comes(run, Box::new(input))),
+        }
     }
 
     fn wake(&mut self, cluster: &mut Cluster, number: u32) {
@@ -375,8 +395,8 @@ impl Players {
                 );
                 self.runs.get_mut(&number).and_then(|run| run.streams.remove(&stream));
             }
-            Effect::Attach { target, term, .. } => {
-                self.call(cluster, target.0, (number, term), Request::Attach { epoch });
+            Effect::Attach { target, term, adopts } => {
+                self.call(cluster, target.0, (number, term), Request::Attach { epoch, adopts });
             }
             Effect::Send { target, term, batch } => {
                 self.call(cluster, target.0, (number, term), Request::Apply { epoch, batch });
@@ -395,9 +415,7 @@ impl Players {
                 let input = Input::DeadLettered { target, position };
                 self.after(100, 5000, cluster, Play::Comes(number, Box::new(input)));
             }
-            Effect::Done { number: command, .. } => {
-                self.commands.remove(&command);
-            }
+            Effect::Done { number: command, outcome } => self.done(cluster, number, command, &outcome),
             Effect::Note(note) => self.noted(cluster, number, note),
             Effect::Stop(stop) => self.stopped(cluster, number, &stop),
         }
@@ -436,6 +454,13 @@ impl Players {
         let session = call.session;
         let target = &mut self.targets[index];
         cluster.scene.coverage.played(&format!("call {:?}", call.fault));
+        let is_last = target.last_session(session.0) == Some(session);
+        if is_last && self.upkeep.forbids(index, &call) {
+            let process = session.0;
+            cluster
+                .scene
+                .note_problem(format!("player {process} applies a batch to t{index}, which it paused"));
+        }
         let handled = target.handles((now, at), call, plan, &mut self.random);
         if let Some(at) = target.starts_at.filter(|at| *at > now) {
             cluster.scene.schedule(at, Happening::Play(Play::TargetStarts(index)));
@@ -475,52 +500,6 @@ impl Players {
         }
     }
 
-    /// An operator looks after stopped targets without a command.
-    fn operate(&mut self, cluster: &mut Cluster) {
-        let active = self.runs.values().rfind(|run| !run.is_paused);
-        let Some(run) = active else { return };
-        let (number, status) = (run.number, run.player.status());
-        for (target, status) in status.targets.into_iter().enumerate() {
-            let is_idle = self.commands.values().all(|(other, _)| *other != target);
-            let known = self.runs[&number].stopped.get(&target).cloned();
-            if status.stage == Stage::Stopped
-                && is_idle
-                && self.random.percent(40)
-                && let Some((bound, why)) = known
-            {
-                self.act(cluster, number, target, (bound, &why));
-            }
-        }
-    }
-
-    /// The operator repairs the target, or passes over the entry.
-    fn act(&mut self, cluster: &mut Cluster, run: u32, target: usize, (bound, why): (Position, &Why)) {
-        let (command, range) = match why {
-            Why::Rejected { message, .. } => {
-                let position = message.position;
-                let is_automatic = self.plan.as_ref().is_some_and(|plan| plan.dead_letters);
-                // The operator does the same whenever the target refuses this entry.
-                match Random::new(position.0).below(3) {
-                    _ if is_automatic => return,
-                    0 => {
-                        self.targets[target].repair(position);
-                        (Command::Retry, None)
-                    }
-                    1 => (Command::DeadLetter { position }, None),
-                    _ => (Command::Skip { position }, Some((position, position.next()))),
-                }
-            }
-            Why::Gap { .. } => (Command::Skip { position: bound }, None),
-            other => {
-                return cluster.scene.note_problem(format!("target t{target} is stopped: {other}"));
-            }
-        };
-        self.targets[target].played.skipped.extend(range);
-        self.numbers += 1;
-        self.commands.insert(self.numbers, (target, command.clone()));
-        self.commanded(cluster, run, self.numbers, target, command, false);
-    }
-
     fn stopped(&mut self, cluster: &mut Cluster, number: u32, stop: &Stop) {
         let Stop::Fenced { .. } = stop else {
             return cluster.scene.note_problem(format!("player {number} ended: {stop}"));
@@ -531,6 +510,9 @@ impl Players {
     }
 
     fn depose(&mut self, cluster: &mut Cluster, number: u32) {
+        if let Some(end) = self.upkeep.absent_until(cluster.scene.now) {
+            return cluster.scene.schedule(end, Happening::Play(Play::IsDeposed(number)));
+        }
         match self.runs.get(&number).map(|run| run.is_paused) {
             Some(false) => {
                 self.ends(cluster, number);
@@ -543,6 +525,7 @@ impl Players {
 
     fn ends(&mut self, cluster: &mut Cluster, number: u32) {
         self.runs.remove(&number);
+        self.upkeep.ended(number);
         cluster.client_goes(number);
         cluster.hang_up(Party::Client(number));
     }
@@ -727,6 +710,7 @@ impl Players {
             return;
         }
         self.has_faults = false;
+        self.upkeep.calm();
         self.targets.iter_mut().for_each(Target::calm);
         let paused: Vec<u32> = self.runs.values().filter(|run| run.is_paused).map(|run| run.number).collect();
         paused.into_iter().for_each(|number| self.resumes(cluster, number));

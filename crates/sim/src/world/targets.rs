@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use seriatim_delivery::player::{ApplyError, AttachError, Batch, Input, TargetIndex, Term};
-use seriatim_model::{Position, Time};
+use seriatim_delivery::player::{ApplyError, AttachError, Batch, Input, Stream, TargetIndex, Term};
+use seriatim_model::{LogId, Position, Time};
 use seriatim_protocol::Mutation;
 
 use crate::history::Moment;
@@ -22,7 +22,7 @@ pub(super) type Session = (u32, Term);
 /// A request of a player.
 #[derive(Clone, Debug)]
 pub(super) enum Request {
-    Attach { epoch: u64 },
+    Attach { epoch: u64, adopts: Option<Position> },
     Apply { epoch: u64, batch: Arc<Batch> },
     Detach,
 }
@@ -51,6 +51,13 @@ pub(super) enum Fault {
     Orphaned,
 }
 
+impl Call {
+    /// Whether it is a batch over a connection that is not broken.
+    pub(super) fn is_batch_in_time(&self) -> bool {
+        matches!(self.request, Request::Apply { .. }) && self.fault != Fault::Orphaned
+    }
+}
+
 /// The consequences of a request: an answer, and a request that the target handles later.
 #[derive(Debug, Default)]
 pub(super) struct Handled {
@@ -74,6 +81,8 @@ pub(super) struct Target {
     /// Its stored state, and its history.
     pub(super) played: Played,
     copies: Vec<Database>,
+    /// Whether no process has attached since it was restored.
+    is_restored: bool,
     /// When it starts. None: it is up.
     pub(super) starts_at: Option<Time>,
     run: u64,
@@ -92,6 +101,7 @@ impl Target {
             index: TargetIndex(index),
             played,
             copies: vec![],
+            is_restored: false,
             starts_at: None,
             run: 0,
             channels: BTreeMap::new(),
@@ -120,6 +130,10 @@ impl Target {
         random: &mut Random,
     ) -> (Time, Call) {
         let fault = plan.map_or(Fault::None, |plan| Self::fault(plan, random));
+        let is_adoption = matches!(request, Request::Attach { adopts: Some(_), .. });
+        // The rare call needs its rare fault more often.
+        let is_late = is_adoption && plan.is_some() && Random::new(now.0).percent(40);
+        let fault = if is_late { Fault::Late } else { fault };
         let takes = match plan {
             Some(_) if self.is_slow => random.millis(5, 40),
             Some(plan) if random.permille(plan.slow_permille) => {
@@ -226,10 +240,35 @@ impl Target {
         self.well_since = self.well_since.max(now + lasting);
         self.run += 1;
         if !self.copies.is_empty() && random.percent(plan.restore_percent) {
+            self.restore(random);
+        }
+    }
+
+    /// Replaces the database with an older copy, if there is one.
+    pub(super) fn restore(&mut self, random: &mut Random) {
+        if !self.copies.is_empty() {
             let kept = random.below(self.copies.len() as u64) as usize;
             self.copies.truncate(kept + 1);
             self.played.database = self.copies[kept].clone();
+            self.is_restored = true;
         }
+    }
+
+    /// The last session of a process.
+    pub(super) fn last_session(&self, process: u32) -> Option<Session> {
+        self.channels.keys().rfind(|session| session.0 == process).copied()
+    }
+
+    /// The end of the process's session, if the target was restored since, and is up.
+    pub(super) fn breaks_restored(&mut self, process: u32) -> Option<Input> {
+        let is_noticed = self.is_restored && self.starts_at.is_none();
+        let (session, channel) = self.channels.iter_mut().rfind(|(session, _)| session.0 == process)?;
+        if !is_noticed || channel.is_broken {
+            return None;
+        }
+        (self.is_restored, channel.is_broken) = (false, true);
+        let error = ApplyError::Broken { reason: "the connection broke".into() };
+        Some(Input::NotApplied { target: self.index, term: session.1, error })
     }
 
     /// Keeps an older copy of the database at times.
@@ -277,13 +316,8 @@ impl Target {
     fn serves(&mut self, at: Moment, session: Session, request: &Request, plan: &PlayersPlan) -> Input {
         let (target, term) = (self.index, session.1);
         match request {
-            Request::Attach { epoch } => {
-                let database = &mut self.played.database;
-                let outcome = match database.epoch > *epoch {
-                    true => Err(AttachError::Fenced { epoch: database.epoch }),
-                    false => Ok(database.bound),
-                };
-                database.epoch = database.epoch.max(*epoch);
+            Request::Attach { epoch, adopts } => {
+                let outcome = self.attaches(*epoch, *adopts);
                 self.channels.entry(session).or_default().is_broken = outcome.is_err();
                 Input::Attached { target, term, outcome }
             }
@@ -298,6 +332,27 @@ impl Target {
         }
     }
 
+    fn attaches(&mut self, epoch: u64, adopts: Option<Position>) -> Result<Position, AttachError> {
+        let database = &mut self.played.database;
+        if database.epoch > epoch {
+            return Err(AttachError::Fenced { epoch: database.epoch });
+        }
+        match adopts {
+            None if database.is_foreign => {
+                let stream = Stream { log: LogId(0), player: String::new() };
+                return Err(AttachError::OtherStream { stream });
+            }
+            Some(bound) if database.is_foreign => {
+                (database.is_foreign, database.bound) = (false, bound);
+                self.played.skipped.push((Position::ZERO, bound));
+            }
+            _ => {}
+        }
+        database.epoch = epoch;
+        self.is_restored = false;
+        Ok(database.bound)
+    }
+
     /// One transaction: the check of bound and epoch, the effects, and the new bound.
     fn applies(
         &mut self,
@@ -307,6 +362,9 @@ impl Target {
         plan: &PlayersPlan,
     ) -> Result<(), ApplyError> {
         let (known, bound) = (self.played.database.epoch, self.played.database.bound);
+        if self.played.database.is_foreign {
+            return Err(ApplyError::Broken { reason: "it has a bound of another log".into() });
+        }
         if epoch < known && !self.mutates(Mutation::OldEpochServed) {
             return Err(ApplyError::Fenced { epoch: known });
         }
