@@ -72,6 +72,15 @@ impl Target {
         taken
     }
 
+    /// Notes that a session has ended at the target. Returns the commands that waited for that.
+    fn ended(&mut self, term: Term) -> Vec<u64> {
+        self.detaching = self.detaching.filter(|last| *last > term);
+        self.take(|waiting| match waiting {
+            Waiting::Detach { number, term: ended } if *ended <= term => Some(*number),
+            _ => None,
+        })
+    }
+
     fn verdict(&self, command: &Command) -> Verdict {
         let (Command::Skip { position } | Command::DeadLetter { position }) = *command else {
             unreachable!("only commands with a position wait for a stop")
@@ -164,12 +173,7 @@ impl Player {
 
     pub(super) fn detached(&mut self, index: usize, term: Term, out: &mut Out) {
         let Some(target) = self.targets.get_mut(index) else { return };
-        target.detaching = target.detaching.filter(|last| *last > term);
-        let ended = |waiting: &Waiting| match waiting {
-            Waiting::Detach { number, term: ended } if *ended <= term => Some(*number),
-            _ => None,
-        };
-        for number in target.take(ended) {
+        for number in target.ended(term) {
             out.push(Effect::Done { number, outcome: Ok(()) });
         }
     }
