@@ -172,6 +172,7 @@ impl Players {
                 }
             }
             Why::Gap { .. } => (Command::Skip { position: bound }, None),
+            Why::Unusable { .. } => unreachable!("simulated targets keep their bounds"),
             Why::OtherStream { .. } => {
                 let position = Position(self.upkeep.random.below(self.tail(cluster).0 + 1));
                 // The tail never falls below a position that the operator saw.
