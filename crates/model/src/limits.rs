@@ -352,7 +352,7 @@ pub const PLAYER_QUEUE_BYTES: usize = 4 << 20;
 pub const PLAYER_MEMORY: usize = 256 << 20;
 
 /// Most messages in a batch to a target.
-pub const PLAYER_BATCH_MESSAGES: usize = 256;
+pub const PLAYER_BATCH_MESSAGES: usize = 1024;
 
 /// Most bytes in a batch to a target, unless it holds one message.
 pub const PLAYER_BATCH_BYTES: usize = 1 << 20;

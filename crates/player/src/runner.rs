@@ -245,6 +245,8 @@ pub(crate) struct Runner {
     pub(crate) since_ms: u64,
     began: Instant,
     pub(crate) machine: Player,
+    /// From the targets. A queue of their own, so that they do not wait behind fetched records.
+    answers: mpsc::Receiver<Happening>,
     happenings: mpsc::Receiver<Happening>,
     pub(crate) sender: mpsc::Sender<Happening>,
     streams: BTreeMap<StreamNumber, (mpsc::Sender<Room>, tokio::task::JoinHandle<()>)>,
@@ -261,6 +263,7 @@ pub(crate) struct Runner {
 impl Runner {
     fn new(client: Client, mut settings: Settings, claimed: Claimed) -> Self {
         let (sender, happenings) = mpsc::channel(HAPPENINGS);
+        let (answering, answers) = mpsc::channel(HAPPENINGS);
         let stream = Stream { log: claimed.log.entry().id, player: settings.name.clone() };
         let mut targets = vec![];
         let mut configs = vec![];
@@ -269,7 +272,7 @@ impl Runner {
         {
             let unanswered = target.target.unanswered();
             let index = TargetIndex(number);
-            let (stream, happenings) = (stream.clone(), sender.clone());
+            let (stream, happenings) = (stream.clone(), answering.clone());
             let keeper =
                 Keeper::new(claimed.control.clone(), &target.id, &claimed.bounds, claimed.claim.next());
             at_least_once.push(target.target.is_at_least_once());
@@ -312,6 +315,7 @@ impl Runner {
             since_ms: wall_ms(),
             began: Instant::now(),
             machine,
+            answers,
             happenings,
             sender,
             streams: BTreeMap::new(),
@@ -343,11 +347,13 @@ impl Runner {
                 biased;
                 () = &mut stop, if ends_at.is_none() => ends_at = Some(Instant::now() + END_WITHIN),
                 () = sleep_until(ends_at) => break,
+                Some(answer) = self.answers.recv() => arrived.push(answer),
                 _ = self.happenings.recv_many(&mut arrived, AT_ONCE) => {}
                 event = self.control_events.next() => self.controlled(event, &mut effects)?,
                 () = sleep_until(wake), if effects.is_empty() => {}
                 () = std::future::ready(()), if !effects.is_empty() => {}
             }
+            arrived.extend(std::iter::from_fn(|| self.answers.try_recv().ok()).take(AT_ONCE));
             if !arrived.is_empty() || !effects.is_empty() {
                 self.recorder.touch();
             }
