@@ -11,8 +11,8 @@
 //!
 //! `store.rs` is the store. This file uses it for money: a writer transfers amounts between
 //! accounts. Meanwhile [`FAULTS`] kill the player, the writer, a node and the whole cluster, take
-//! away the disk of a shard and restore a shard from an old copy. At the end, each shard has exactly
-//! its part of each transaction, and no money has appeared or disappeared.
+//! away the disk of a shard and restore a shard from an old copy. At the end, each shard has
+//! exactly its part of each transaction, and no money has appeared or disappeared.
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 mod scene;

@@ -254,8 +254,8 @@ impl Writer {
     }
 }
 
-/// Appends transactions from the first one that no earlier run has acknowledged. The log stores each
-/// once, also if an earlier run appended it and was killed before the acknowledgement.
+/// Appends transactions from the first one that no earlier run has acknowledged. The log stores
+/// each once, also if an earlier run appended it and was killed before the acknowledgement.
 async fn write(
     address: String,
     (session, first): (SessionId, u64),
