@@ -4,6 +4,7 @@
 //! the protocol for all languages. A service in Rust implements [`Target`] and calls [`serve`]. For
 //! each pair of player and target id it stores a [`Stored`] in the transaction of the effects:
 //! [`Stored::attach`] and [`Stored::apply`] decide all cases.
+//! The example `key_value` is complete.
 
 mod contract;
 /// The generated messages, client and server of the protocol.

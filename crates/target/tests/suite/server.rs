@@ -1,20 +1,18 @@
 //! The server: the order of calls and answers, and the end of sessions.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use seriatim_target::proto::from_player::Request;
 use seriatim_target::proto::from_target::Answer;
-use seriatim_target::proto::target_client::TargetClient;
-use seriatim_target::proto::{self, FromPlayer, FromTarget, Hello};
+use seriatim_target::proto::{self, Hello};
 use seriatim_target::testing::Memory;
-use seriatim_target::{Batch, Message, Stream, serve};
+use seriatim_target::{Batch, Message, serve};
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Endpoint;
-use tonic::{Code, Status, Streaming};
+use tonic::Code;
+
+use crate::player::{Player, applied, batch, hello};
 
 struct Running {
     address: SocketAddr,
@@ -31,56 +29,6 @@ async fn start(target: Memory) -> Running {
     Running { address, end, server }
 }
 
-struct Player {
-    requests: mpsc::Sender<FromPlayer>,
-    answers: Streaming<FromTarget>,
-}
-
-impl Player {
-    async fn play(running: &Running, first: Option<Request>) -> Self {
-        let endpoint = Endpoint::from_shared(format!("http://{}", running.address)).unwrap();
-        let (requests, stream) = mpsc::channel(8);
-        requests.send(FromPlayer { request: first }).await.unwrap();
-        let mut client = TargetClient::new(endpoint.connect().await.unwrap());
-        let answers = client.play(ReceiverStream::new(stream)).await.unwrap().into_inner();
-        Self { requests, answers }
-    }
-
-    async fn attached(running: &Running, epoch: u64) -> Self {
-        let mut player = Self::play(running, Some(Request::Hello(hello(epoch)))).await;
-        assert!(matches!(player.answer().await, Ok(Some(Answer::Attached(_)))));
-        player
-    }
-
-    async fn send(&self, request: Request) {
-        self.requests.send(FromPlayer { request: Some(request) }).await.unwrap();
-    }
-
-    /// The next answer. `None`: the stream has ended.
-    async fn answer(&mut self) -> Result<Option<Answer>, Status> {
-        let answer = tokio::time::timeout(Duration::from_secs(20), self.answers.message());
-        Ok(answer.await.expect("an answer in time")?.map(|answer| answer.answer.unwrap()))
-    }
-
-    async fn refusal(&mut self) -> Code {
-        self.answer().await.unwrap_err().code()
-    }
-}
-
-fn hello(epoch: u64) -> Hello {
-    let stream = Stream { log: "1".into(), player: "billing".into() };
-    Hello { stream: Some(stream), target: "ledger".into(), epoch, adopts: None }
-}
-
-fn batch(after: u64, upto: u64) -> Batch {
-    let message = |position| Message { position, parts: vec!["x".into()], ..Message::default() };
-    Batch { after, upto, messages: (after..upto).map(message).collect() }
-}
-
-fn applied(upto: u64) -> Option<Answer> {
-    Some(Answer::Applied(proto::Applied { upto }))
-}
-
 #[tokio::test]
 async fn wrong_requests_end_the_stream_and_change_nothing() {
     let target = Memory::default();
@@ -91,7 +39,7 @@ async fn wrong_requests_end_the_stream_and_change_nothing() {
         Some(Request::Hello(Hello { stream: None, ..hello(7) })),
         Some(Request::Hello(Hello { target: String::new(), ..hello(7) })),
     ] {
-        let mut player = Player::play(&running, first).await;
+        let mut player = Player::play(running.address, first).await;
         assert_eq!(player.refusal().await, Code::InvalidArgument);
     }
     let twice = Batch { messages: [batch(0, 1).messages, batch(0, 1).messages].concat(), ..batch(0, 2) };
@@ -104,7 +52,7 @@ async fn wrong_requests_end_the_stream_and_change_nothing() {
         Request::Batch(twice),
         Request::Batch(no_parts),
     ] {
-        let mut player = Player::attached(&running, 7).await;
+        let mut player = Player::attached(running.address, 7).await;
         player.send(wrong).await;
         assert_eq!(player.refusal().await, Code::InvalidArgument);
     }
@@ -115,12 +63,12 @@ async fn wrong_requests_end_the_stream_and_change_nothing() {
 async fn a_newer_session_attaches_after_the_running_call_of_the_older() {
     let target = Memory::default();
     let running = start(target.clone()).await;
-    let mut older = Player::attached(&running, 7).await;
+    let mut older = Player::attached(running.address, 7).await;
     target.hold(true);
     older.send(Request::Batch(batch(0, 3))).await;
     target.begun(1).await;
     older.send(Request::Batch(batch(3, 5))).await;
-    let mut newer = Player::play(&running, Some(Request::Hello(hello(7)))).await;
+    let mut newer = Player::play(running.address, Some(Request::Hello(hello(7)))).await;
     target.hold(false);
     // The older session's second batch may be before or after the newer Hello.
     assert_eq!(older.answer().await.unwrap(), applied(3));
@@ -140,8 +88,8 @@ async fn a_newer_session_attaches_after_the_running_call_of_the_older() {
 #[tokio::test]
 async fn an_earlier_run_neither_attaches_nor_ends_the_later_ones_session() {
     let running = start(Memory::default()).await;
-    let mut later = Player::attached(&running, 7).await;
-    let mut earlier = Player::play(&running, Some(Request::Hello(hello(6)))).await;
+    let mut later = Player::attached(running.address, 7).await;
+    let mut earlier = Player::play(running.address, Some(Request::Hello(hello(6)))).await;
     let fenced = Some(Answer::Fenced(proto::Fenced { epoch: 7 }));
     assert_eq!(earlier.answer().await.unwrap(), fenced);
     assert_eq!(earlier.answer().await.unwrap(), None, "the stream ends");
@@ -154,7 +102,7 @@ async fn a_failed_batch_ends_the_stream_before_the_next_one() {
     let target = Memory::default();
     target.reject(Some(4));
     let running = start(target.clone()).await;
-    let mut player = Player::attached(&running, 7).await;
+    let mut player = Player::attached(running.address, 7).await;
     for (after, upto) in [(0, 3), (3, 6), (6, 9)] {
         player.send(Request::Batch(batch(after, upto))).await;
     }
@@ -169,10 +117,10 @@ async fn a_failed_batch_ends_the_stream_before_the_next_one() {
 async fn a_server_that_ends_ends_its_sessions_after_their_calls() {
     let target = Memory::default();
     let running = start(target.clone()).await;
-    let mut idle = Player::attached(&running, 7).await;
+    let mut idle = Player::attached(running.address, 7).await;
     let mut hello = hello(7);
     hello.target = "other".into();
-    let mut busy = Player::play(&running, Some(Request::Hello(hello))).await;
+    let mut busy = Player::play(running.address, Some(Request::Hello(hello))).await;
     assert!(matches!(busy.answer().await, Ok(Some(Answer::Attached(_)))));
     target.hold(true);
     busy.send(Request::Batch(batch(0, 3))).await;
