@@ -72,7 +72,8 @@ pub(super) enum Figure {
     BothP50,
     #[serde(rename = "append_and_read_p99_us")]
     BothP99,
-    /// From an append's scheduled start until delivery, final or not, to a subscription or a target.
+    /// From an append's scheduled start until delivery to a target, or to a subscription, final or
+    /// not.
     #[serde(rename = "delivery_p50_us")]
     DeliveryP50,
     #[serde(rename = "delivery_p99_us")]

@@ -21,8 +21,8 @@ impl Stored {
     /// Decides an attach. The result must be stored before the target answers with its bound.
     /// `stored` is `None` if the player attaches for the first time.
     ///
-    /// `adopts` replaces the bound of another log. It does not change a bound of this log: a late or
-    /// repeated attach would lower the bound, and messages would be applied twice.
+    /// `adopts` replaces the bound of another log. It does not change a bound of this log: a late
+    /// or repeated attach would lower the bound, and messages would be applied twice.
     ///
     /// # Errors
     /// [`AttachError::Fenced`] and [`AttachError::OtherStream`]; nothing may change then.

@@ -254,7 +254,7 @@ impl Writer {
     }
 }
 
-/// Appends transactions from the first one that no earlier run has acknowledged. The log stores
+/// Appends the transactions that no earlier run has acknowledged. The log stores
 /// each once, also if an earlier run appended it and was killed before the acknowledgement.
 async fn write(
     address: String,
