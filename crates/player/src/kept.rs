@@ -146,9 +146,6 @@ impl Keeper {
     pub(crate) async fn begin(&mut self, record: BoundRecord) -> Result<(), NotKept> {
         let broken = |cause: crate::control::ControlLogError| NotKept::Broken { reason: cause.to_string() };
         let own = record.epoch;
-        if self.last.as_ref() == Some(&record) {
-            return Ok(());
-        }
         let at = self.control.append(&Event::Bound(record.clone())).await.map_err(broken)?;
         for (position, event) in self.control.history(self.read, at).await.map_err(broken)? {
             let epoch = match event {

@@ -1,6 +1,6 @@
 //! The runner: gives the machine a clock, subscriptions, targets and the control log.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -252,8 +252,8 @@ pub(crate) struct Runner {
     streams: BTreeMap<StreamNumber, (mpsc::Sender<Room>, tokio::task::JoinHandle<()>)>,
     targets: Vec<Caller>,
     pin: Option<watch::Sender<Option<Position>>>,
-    /// Batches without answer.
-    calls: usize,
+    /// Ends of the batches without answer, for each target.
+    unanswered: Vec<VecDeque<Position>>,
     control_events: Events,
     pub(crate) recorder: Recorder,
     /// Effects of the machine's start.
@@ -289,6 +289,7 @@ impl Runner {
             limits: settings.limits,
             mutation: None,
         };
+        let unanswered = config.targets.iter().map(|_| VecDeque::new()).collect();
         let mut machine = Player::new(Time::ZERO, config);
         let mut effects = vec![];
         for (number, target, command) in &claimed.pending {
@@ -321,7 +322,7 @@ impl Runner {
             streams: BTreeMap::new(),
             targets,
             pin,
-            calls: 0,
+            unanswered,
             control_events: claimed.events,
             recorder,
             effects,
@@ -340,16 +341,16 @@ impl Runner {
         let mut arrived = Vec::with_capacity(AT_ONCE);
         let mut effects = std::mem::take(&mut self.effects);
         let mut ends_at = None;
-        while ends_at.is_none() || self.calls > 0 {
+        while ends_at.is_none() || self.unanswered.iter().any(|ends| !ends.is_empty()) {
             let wake = self.machine.deadline().map(|at| self.began + Duration::from_nanos(at.0));
             let wake = [wake, self.recorder.due()].into_iter().flatten().min();
             tokio::select! {
                 biased;
                 () = &mut stop, if ends_at.is_none() => ends_at = Some(Instant::now() + END_WITHIN),
                 () = sleep_until(ends_at) => break,
+                event = self.control_events.next() => self.controlled(event, &mut effects)?,
                 Some(answer) = self.answers.recv() => arrived.push(answer),
                 _ = self.happenings.recv_many(&mut arrived, AT_ONCE) => {}
-                event = self.control_events.next() => self.controlled(event, &mut effects)?,
                 () = sleep_until(wake), if effects.is_empty() => {}
                 () = std::future::ready(()), if !effects.is_empty() => {}
             }
@@ -363,8 +364,7 @@ impl Runner {
                         if let Input::Ended { stream } | Input::Failed { stream, .. } = &input {
                             self.streams.remove(stream);
                         }
-                        let is_answer = matches!(input, Input::Applied { .. } | Input::NotApplied { .. });
-                        self.calls -= usize::from(is_answer && self.calls > 0);
+                        self.note_answer(&input);
                         self.machine.step(self.now(), input, &mut effects);
                     }
                     Happening::Deleted(log) => return Err(PlayerError::Deleted(log)),
@@ -391,6 +391,17 @@ impl Runner {
         Ok(Ending::Stopped)
     }
 
+    fn note_answer(&mut self, input: &Input) {
+        match input {
+            Input::Applied { target, upto, .. } => self.unanswered[target.0].retain(|end| end > upto),
+            // The session is over, with all its batches.
+            Input::NotApplied { target, .. } | Input::Detached { target, .. } => {
+                self.unanswered[target.0].clear();
+            }
+            _ => {}
+        }
+    }
+
     fn raise_pin(&self) {
         if let (Some(pin), Some(bound)) = (&self.pin, self.machine.lowest_bound()) {
             pin.send_if_modified(|pinned| pinned.replace(bound) != Some(bound));
@@ -407,6 +418,10 @@ impl Runner {
         match event {
             Event::Claim { holder, base, .. } if position > self.claim => {
                 return Err(PlayerError::Deposed { by: holder, epoch: base + position.0 + 1 });
+            }
+            // A later player may have trimmed its claim, and never its last status.
+            Event::Status(status) if status.epoch > self.epoch => {
+                return Err(PlayerError::Deposed { by: status.holder, epoch: status.epoch });
             }
             Event::Bound(record) if record.epoch == self.epoch => self.bounds.keep(position.0, record),
             Event::Hello { .. } => {
@@ -455,7 +470,7 @@ impl Runner {
             }
             Effect::Attach { target, term, adopts } => self.call(target, Call::Attach { term, adopts }),
             Effect::Send { target, term, batch } => {
-                self.calls += 1;
+                self.unanswered[target.0].push_back(batch.upto);
                 self.call(target, Call::Send { term, batch });
             }
             Effect::Detach { target, term } => self.call(target, Call::Detach { term }),

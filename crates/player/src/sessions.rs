@@ -86,6 +86,8 @@ async fn serve<T: Target>(mut target: T, place: Place, calls: mpsc::Receiver<Cal
     let mut session = None;
     while let Some(call) = calls.next().await {
         let input = match call {
+            // The session is over, and the machine waits only for the end of its calls.
+            Call::Attach { term, .. } | Call::Send { term, .. } if calls.is_detached(term) => None,
             Call::Attach { term, adopts } => {
                 let work = target.attach(&stream, epoch, adopts);
                 let outcome = calls.unless_detached(work).await;
@@ -196,6 +198,11 @@ impl Calls {
         }
     }
 
+    /// Whether the end of the session waits behind its other calls.
+    fn is_detached(&self, term: Term) -> bool {
+        self.waiting.iter().any(|call| matches!(call, Call::Detach { term: ended } if *ended == term))
+    }
+
     /// Performs a call. None: its session ended, and the call did not end soon after.
     async fn unless_detached<R>(&mut self, work: impl Future<Output = R>) -> Option<R> {
         tokio::pin!(work);
@@ -242,35 +249,66 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_batch_behind_a_failed_one_is_not_applied() {
-        let (happenings, mut happened) = mpsc::channel(16);
-        let (applied, mut all) = mpsc::channel(16);
+    /// A target for which `calls` wait. Returns its answers, and a queue of its effects, which has
+    /// `room`.
+    fn served(
+        calls: Vec<Call>,
+        (fails, room): (u64, usize),
+    ) -> (mpsc::Receiver<Happening>, mpsc::Receiver<u64>) {
+        let (happenings, happened) = mpsc::channel(16);
+        let (applied, effects) = mpsc::channel(room);
         let stream = Stream { log: LogId(1), player: "billing".into() };
         let place = Place { index: TargetIndex(0), stream, epoch: 7, happenings };
-        let caller = Caller::queued(Fake { applied, fails: 2 }, place);
-        let attach = |term| Call::Attach { term: Term(term), adopts: None };
-        let batch = |upto| Batch { after: Position(upto - 1), upto: Position(upto), messages: vec![] };
-        let send = |term, upto| Call::Send { term: Term(term), batch: Arc::new(batch(upto)) };
-        for call in [attach(1), send(1, 1), send(1, 2), send(1, 3), attach(2), send(2, 4)] {
-            caller.call(call);
+        let caller = Caller::queued(Fake { applied, fails }, place);
+        calls.into_iter().for_each(|call| caller.call(call));
+        (happened, effects)
+    }
+
+    fn attach(term: u64) -> Call {
+        Call::Attach { term: Term(term), adopts: None }
+    }
+
+    fn send(term: u64, upto: u64) -> Call {
+        let batch = Batch { after: Position(upto - 1), upto: Position(upto), messages: vec![] };
+        Call::Send { term: Term(term), batch: Arc::new(batch) }
+    }
+
+    async fn next(happened: &mut mpsc::Receiver<Happening>) -> Option<(&'static str, u64)> {
+        match happened.recv().await? {
+            Happening::Machine(Input::Attached { term, .. }) => Some(("attached", term.0)),
+            Happening::Machine(Input::Applied { upto, .. }) => Some(("applied", upto.0)),
+            Happening::Machine(Input::NotApplied { term, .. }) => Some(("not applied", term.0)),
+            Happening::Machine(Input::Detached { term, .. }) => Some(("detached", term.0)),
+            other => panic!("{other:?}"),
         }
-        drop(caller);
-        let mut answers = vec![];
-        while let Some(Happening::Machine(input)) = happened.recv().await {
-            answers.push(match input {
-                Input::Attached { term, .. } => ("attached", term.0),
-                Input::Applied { upto, .. } => ("applied", upto.0),
-                Input::NotApplied { term, .. } => ("not applied", term.0),
-                other => panic!("{other:?}"),
-            });
+    }
+
+    #[tokio::test]
+    async fn a_batch_behind_a_failed_one_is_not_applied() {
+        let calls = vec![attach(1), send(1, 1), send(1, 2), send(1, 3), attach(2), send(2, 4)];
+        let (mut happened, mut effects) = served(calls, (2, 16));
+        for answer in [("attached", 1), ("applied", 1), ("not applied", 1), ("attached", 2), ("applied", 4)] {
+            assert_eq!(next(&mut happened).await, Some(answer));
         }
-        let wanted = [("attached", 1), ("applied", 1), ("not applied", 1), ("attached", 2), ("applied", 4)];
-        assert_eq!(answers, wanted);
-        let mut effects = vec![];
-        while let Some(upto) = all.recv().await {
-            effects.push(upto);
+        assert_eq!(next(&mut happened).await, None);
+        assert_eq!(
+            (effects.recv().await, effects.recv().await, effects.recv().await),
+            (Some(1), Some(4), None)
+        );
+    }
+
+    #[tokio::test]
+    async fn a_batch_before_the_end_of_its_session_does_not_begin_after_that_end() {
+        let calls = vec![attach(1), send(1, 1), send(1, 2), send(1, 3), Call::Detach { term: Term(1) }];
+        let (mut happened, mut effects) = served(calls, (0, 1));
+        for answer in [("attached", 1), ("applied", 1)] {
+            assert_eq!(next(&mut happened).await, Some(answer));
         }
-        assert_eq!(effects, [1, 4]);
+        // The second batch has waited for room, and the end of the session waits for it.
+        assert_eq!(effects.recv().await, Some(1));
+        for answer in [("applied", 2), ("detached", 1)] {
+            assert_eq!(next(&mut happened).await, Some(answer));
+        }
+        assert_eq!((effects.recv().await, effects.recv().await), (Some(2), None));
     }
 }

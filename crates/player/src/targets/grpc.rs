@@ -114,7 +114,7 @@ impl Grpc {
         let mut answers = answers.map_err(|status| broken(service.ended(&status)))?.into_inner();
         let bound = service.attached(answers.message().await)?;
         let unanswered = Unanswered::default();
-        let outlet = Outlet { sent: bound, unanswered: unanswered.clone(), requests };
+        let outlet = Outlet { sent: bound, unanswered: unanswered.clone(), requests: Some(requests) };
         Ok(Session { outlet, answers: Answers { bound, unanswered, service, answers } })
     }
 
@@ -143,7 +143,8 @@ pub struct Outlet {
     /// The `upto` of the last sent batch, or the bound at the attach.
     sent: Position,
     unanswered: Unanswered,
-    requests: mpsc::Sender<FromPlayer>,
+    /// None: a request could not be sent.
+    requests: Option<mpsc::Sender<FromPlayer>>,
 }
 
 /// The half of a session that receives answers.
@@ -214,10 +215,11 @@ impl Outlet {
             upto: batch.upto.0,
             messages: batch.messages.iter().map(encoded).collect(),
         };
-        match self.requests.try_send(FromPlayer { request: Some(Request::Batch(batch)) }) {
-            Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
-            // The channel has room for all unanswered batches, and the service has read Hello.
-            Err(mpsc::error::TrySendError::Full(_)) => unreachable!("the channel is full"),
+        let request = FromPlayer { request: Some(Request::Batch(batch)) };
+        // It fails if the session is over, or if the service answers requests that it has not read.
+        // Then the batch has no answer in time.
+        if self.requests.as_ref().is_some_and(|requests| requests.try_send(request).is_err()) {
+            self.requests = None;
         }
     }
 }

@@ -162,6 +162,15 @@ impl LogTarget {
         Ok((session, bookmark.number))
     }
 
+    /// Opens a session that no earlier run has used.
+    async fn fresh(&self, client: &Client, stored: Stored) -> Result<Open, AttachError> {
+        let log = self.open(client, LogOptions::default()).await?;
+        let (session, number) = log.session().await.ok_or_else(|| AttachError::Broken {
+            reason: format!("the log '{}' opens no session", self.copied.log),
+        })?;
+        Ok(Open { log, session, number, stored })
+    }
+
     async fn open(&self, client: &Client, options: LogOptions) -> Result<Log, AttachError> {
         let opened = client.log_with(&self.copied.log, options).await;
         opened.map_err(|cause| AttachError::Broken { reason: cause.to_string() })
@@ -188,10 +197,8 @@ impl LogTarget {
         }
         for (number, append) in appends {
             match append.await {
-                Ok(receipt) => {
-                    let own = (open.session, number);
-                    assert_eq!((receipt.id.session, receipt.id.number), own, "a number is one record");
-                }
+                Ok(receipt) if (receipt.id.session, receipt.id.number) == (open.session, number) => {}
+                Ok(_) => return Err(self.failed(&AppendError::SessionExpired(open.session))),
                 // A run before this one has received the acknowledgement.
                 Err(AppendError::AppendedBefore) => {}
                 Err(cause) => return Err(self.failed(&cause)),
@@ -204,6 +211,8 @@ impl LogTarget {
         if let AppendError::SessionExpired(session) = cause {
             self.forgotten = Some(*session);
         }
+        // The handle would repeat its appends as long as the client lives.
+        self.client = None;
         ApplyError::Broken { reason: cause.to_string() }
     }
 }
@@ -230,20 +239,14 @@ impl Target for LogTarget {
                 None
             }
         };
-        let (log, session, number) = match recorded {
-            Some((session, number)) => {
-                (self.open(&client, LogOptions::resume(session, number)).await?, session, number)
-            }
-            None => {
-                let log = self.open(&client, LogOptions::default()).await?;
-                let opened = log.session().await.ok_or_else(|| AttachError::Broken {
-                    reason: format!("the log '{}' opens no session", self.copied.log),
-                })?;
-                (log, opened.0, opened.1)
-            }
-        };
         let bound = stored.bound;
-        let open = Open { log, session, number, stored };
+        let open = match recorded {
+            Some((session, number)) => {
+                let log = self.open(&client, LogOptions::resume(session, number)).await?;
+                Open { log, session, number, stored }
+            }
+            None => self.fresh(&client, stored).await?,
+        };
         self.keeper.begin(open.record(&self.keeper)).await?;
         self.open = Some(open);
         Ok(bound)

@@ -1,5 +1,7 @@
 //! Passwords and tokens, which no configuration file contains.
 
+use std::env::VarError;
+
 use crate::config::Secret;
 
 /// Reads the secret of the keys `NAME_file` and `NAME_env`.
@@ -11,8 +13,14 @@ pub(super) fn read_secret(name: &str, secret: &Secret) -> Result<String, String>
             let line = text.strip_suffix('\n').unwrap_or(&text);
             Ok(line.strip_suffix('\r').unwrap_or(line).to_owned())
         }
-        Secret::Variable(variable) => std::env::var(variable)
-            .map_err(|error| format!("`{name}_env` names the environment variable {variable}: {error}")),
+        Secret::Variable(variable) => std::env::var(variable).map_err(|error| {
+            // The error of the standard library contains the value.
+            let why = match error {
+                VarError::NotPresent => "is not set",
+                VarError::NotUnicode(_) => "is not UTF-8",
+            };
+            format!("`{name}_env` names the environment variable {variable}, which {why}")
+        }),
     }
 }
 
@@ -33,8 +41,7 @@ mod tests {
     #[test]
     fn a_missing_variable_is_named() {
         let error = read_secret("token", &Secret::Variable("NO_SUCH_VARIABLE".into())).unwrap_err();
-        let expected =
-            "`token_env` names the environment variable NO_SUCH_VARIABLE: environment variable not found";
+        let expected = "`token_env` names the environment variable NO_SUCH_VARIABLE, which is not set";
         assert_eq!(error, expected);
     }
 }

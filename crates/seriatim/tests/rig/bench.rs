@@ -208,7 +208,14 @@ async fn every_bench_writes_a_report() {
     let directory = tempfile::tempdir().expect("a directory");
     let page = directory.path().join("page.html");
     let path = page.to_str().expect("a path in plain letters");
-    for (line, part) in [("metadata --duration 1", "names per s"), ("stall", "names without records")] {
+    let delays = "player --order erwin-bb --duration 1 --targets 3 --stop 1";
+    let rates = "player --order erwin-bb --duration 1 --targets 2 --keys 1 --sink sqlite";
+    for (line, part) in [
+        ("metadata --duration 1", "names per s"),
+        ("stall", "names without records"),
+        (delays, "caught up ms"),
+        (rates, "of direct"),
+    ] {
         bench(directory.path(), &format!("{line} --rounds 1 --report {path}")).await;
         let page = std::fs::read_to_string(&page).expect("it is written");
         assert!(page.contains("<!doctype html>") && page.contains("<svg") && page.contains(part), "{page}");

@@ -68,13 +68,18 @@ impl Place {
         ca_file: Option<PathBuf>,
         within: Duration,
     ) -> Result<Self, String> {
-        let malformed = || format!("'{url}' is not the url of a receiver; give http://host or https://host");
+        let named = || {
+            "`url` contains a name or a password; give a token with `token_file` or `token_env`".to_owned()
+        };
+        let malformed = || match url.contains('@') {
+            // The text may contain a password.
+            true => named(),
+            false => format!("'{url}' is not the url of a receiver; give http://host or https://host"),
+        };
         let parsed: Uri = url.parse().map_err(|_| malformed())?;
         let authority = parsed.authority().ok_or_else(malformed)?;
         if authority.as_str().contains('@') {
-            return Err(
-                "`url` contains a name or a password; give a token with `token_file` or `token_env`".into()
-            );
+            return Err(named());
         }
         match parsed.scheme_str() {
             Some("http" | "https") => Ok(Self { url: parsed, token, ca_file, within }),
