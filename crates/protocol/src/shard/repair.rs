@@ -102,10 +102,9 @@ impl Core {
                 // The asking replica knows that these positions are final, and retries.
                 self.ask_primary(out);
             }
-            // Also for a named replica: the next view may dismiss it.
-            self.needed_until = now + NEEDED_FOR;
-            if self.is_named() {
-                self.catch_up.former.keep_for_another(now, (self.shard, self.trim), out);
+            match self.is_named() {
+                true => self.catch_up.former.keep_for_another(now, (self.shard, self.trim), out),
+                false => self.needed_until = now + NEEDED_FOR,
             }
         }
         self.readers.receive(now, reader, message, &self.bounds(path), out);
