@@ -55,7 +55,7 @@ record failover-kill failover --order erwin-bb,erwin-st,corfu,scalog --rounds "$
 record failover-pause failover --rounds "$(up_to 8)" --pause
 record failover-etcd failover --rounds "$(up_to 8)" --register etcd
 record stall stall --rounds "$(up_to 10)"
-record player-targets player --order erwin-st --durability disk --rate 300 --targets 2,4,8,12,16,20 --duration "$(up_to 10)" --rounds "$(up_to 2)"
-record player-sizes player --order erwin-st --durability disk --rate 300 --keys 1,4,7,10 --duration "$(up_to 10)" --rounds "$(up_to 2)"
-record player-stop player --order erwin-st --durability disk --rate 300 --stop 1 --duration "$(up_to 15)" --rounds "$(up_to 5)"
-record player-sqlite player --order erwin-st --sink sqlite --targets 1 --keys 1 --duration "$(up_to 10)" --rounds "$(up_to 3)"
+record player-targets player --order erwin-st --durability disk --rate 300 --targets 2,11,20 --duration "$(up_to 10)" --rounds "$(up_to 2)"
+record player-sizes player --order erwin-st --durability disk --rate 300 --keys 1,5,10 --duration "$(up_to 10)" --rounds "$(up_to 2)"
+record player-stop player --order erwin-st --durability disk --rate 300 --stop 1 --duration "$(up_to 9)" --rounds "$(up_to 5)"
+record player-sqlite player --order erwin-st --sink sqlite --targets 1 --keys 1 --duration "$(up_to 10)" --rounds "$(up_to 2)"
