@@ -143,9 +143,9 @@ async fn serve_grpc(target: grpc::Grpc, place: Place, calls: mpsc::Receiver<Call
                     let attached = calls.unless_detached(target.attach(&stream, epoch, adopts)).await;
                     attached.map(|attached| {
                         let outcome = attached.map(|session| {
-                            let (bound, (sends, receives)) = (session.bound(), session.split());
-                            set(Some((term, sends)));
-                            answers = Some((term, receives));
+                            let bound = session.bound();
+                            set(Some((term, session.outlet)));
+                            answers = Some((term, session.answers));
                             bound
                         });
                         Input::Attached { target: index, term, outcome }

@@ -116,19 +116,19 @@ async fn eight_batches_wait_for_answers_together() {
     assert_eq!(session.bound(), Position(0));
     target.hold(true);
     for first in 0..MOST_UNANSWERED as u64 {
-        assert!(session.has_room());
-        session.send(&batch(first * 3, first * 3 + 3));
+        assert!(session.outlet.has_room());
+        session.outlet.send(&batch(first * 3, first * 3 + 3));
     }
-    assert!(!session.has_room());
+    assert!(!session.outlet.has_room());
     in_time(target.begun(1)).await;
     assert_eq!(target.bound(), 0);
     target.hold(false);
     for answered in 1..=MOST_UNANSWERED as u64 {
-        assert_eq!(in_time(session.answer()).await, Ok(Position(answered * 3)));
-        assert!(session.has_room());
+        assert_eq!(in_time(session.answers.next()).await, Ok(Position(answered * 3)));
+        assert!(session.outlet.has_room());
     }
-    session.send(&Batch { messages: vec![], ..batch(24, 30) });
-    assert_eq!(in_time(session.answer()).await, Ok(Position(30)));
+    session.outlet.send(&Batch { messages: vec![], ..batch(24, 30) });
+    assert_eq!(in_time(session.answers.next()).await, Ok(Position(30)));
     assert_eq!((session.bound(), target.bound(), target.messages().len()), (Position(30), 30, 24));
     server.kill();
 }
@@ -142,8 +142,8 @@ async fn the_largest_record_fits_into_a_batch() {
     let overhead = vec![1; limits::MAX_RECORD_OVERHEAD_BYTES as usize];
     largest.messages[0].key = Some(overhead.into());
     largest.messages[0].parts = vec![vec![2; limits::MAX_RECORD_BYTES as usize].into()];
-    session.send(&largest);
-    assert_eq!(in_time(session.answer()).await, Ok(Position(1)));
+    session.outlet.send(&largest);
+    assert_eq!(in_time(session.answers.next()).await, Ok(Position(1)));
     assert_eq!(target.messages()[0].parts, largest.messages[0].parts);
     server.kill();
 }
@@ -157,14 +157,14 @@ async fn a_server_that_is_killed_continues_from_its_bound() {
         let bound = session.bound().0;
         assert_applied(&target, bound);
         for first in 0..MOST_UNANSWERED as u64 {
-            session.send(&batch(bound + first * 2, bound + first * 2 + 2));
+            session.outlet.send(&batch(bound + first * 2, bound + first * 2 + 2));
         }
         for _ in 0..round {
-            in_time(session.answer()).await.unwrap();
+            in_time(session.answers.next()).await.unwrap();
         }
         let address = server.kill();
         let end = loop {
-            if let Err(end) = in_time(session.answer()).await {
+            if let Err(end) = in_time(session.answers.next()).await {
                 break end;
             }
         };
@@ -187,14 +187,14 @@ async fn a_lower_epoch_is_fenced() {
     let (one, other) = (Server::start(&target), Server::start(&target));
     let mut earlier = one.attach(7).await.unwrap();
     let mut later = other.attach(8).await.unwrap();
-    earlier.send(&batch(0, 3));
-    assert_eq!(in_time(earlier.answer()).await, Err(ApplyError::Fenced { epoch: 8 }));
+    earlier.outlet.send(&batch(0, 3));
+    assert_eq!(in_time(earlier.answers.next()).await, Err(ApplyError::Fenced { epoch: 8 }));
     for server in [&one, &other] {
         let refused = server.attach(7).await.map(|session| session.bound());
         assert_eq!(refused, Err(AttachError::Fenced { epoch: 8 }));
     }
-    later.send(&batch(0, 3));
-    assert_eq!(in_time(later.answer()).await, Ok(Position(3)));
+    later.outlet.send(&batch(0, 3));
+    assert_eq!(in_time(later.answers.next()).await, Ok(Position(3)));
     assert_applied(&target, 3);
     one.kill();
     other.kill();
@@ -207,18 +207,18 @@ async fn a_rejection_ends_the_session_behind_the_messages_before_it() {
     let server = Server::start(&target);
     let mut session = server.attach(7).await.unwrap();
     for (after, upto) in [(0, 3), (3, 6), (6, 9)] {
-        session.send(&batch(after, upto));
+        session.outlet.send(&batch(after, upto));
     }
-    assert_eq!(in_time(session.answer()).await, Ok(Position(3)));
+    assert_eq!(in_time(session.answers.next()).await, Ok(Position(3)));
     let reason = "the test rejects it".into();
     let rejected = ApplyError::Rejected { position: Position(4), reason };
-    assert_eq!(in_time(session.answer()).await, Err(rejected));
-    assert!(broken(in_time(session.answer()).await).contains("ended the session"));
+    assert_eq!(in_time(session.answers.next()).await, Err(rejected));
+    assert!(broken(in_time(session.answers.next()).await).contains("ended the session"));
     assert_applied(&target, 4);
     target.reject(None);
     let mut again = server.attach(7).await.unwrap();
-    again.send(&batch(4, 9));
-    assert_eq!(in_time(again.answer()).await, Ok(Position(9)));
+    again.outlet.send(&batch(4, 9));
+    assert_eq!(in_time(again.answers.next()).await, Ok(Position(9)));
     assert_applied(&target, 9);
     server.kill();
 }
@@ -230,11 +230,11 @@ async fn an_older_session_ends_and_a_moved_bound_is_reported() {
     let mut older = server.attach(7).await.unwrap();
     let mut aside = beside.attach(7).await.unwrap();
     let mut newer = server.attach(7).await.unwrap();
-    assert!(broken(in_time(older.answer()).await).contains("a newer session"));
-    newer.send(&batch(0, 3));
-    assert_eq!(in_time(newer.answer()).await, Ok(Position(3)));
-    aside.send(&batch(0, 5));
-    assert_eq!(in_time(aside.answer()).await, Err(ApplyError::Moved { applied: Position(3) }));
+    assert!(broken(in_time(older.answers.next()).await).contains("a newer session"));
+    newer.outlet.send(&batch(0, 3));
+    assert_eq!(in_time(newer.answers.next()).await, Ok(Position(3)));
+    aside.outlet.send(&batch(0, 5));
+    assert_eq!(in_time(aside.answers.next()).await, Err(ApplyError::Moved { applied: Position(3) }));
     assert_applied(&target, 3);
     server.kill();
     beside.kill();
@@ -245,8 +245,8 @@ async fn another_log_is_adopted_on_request() {
     let target = Memory::default();
     let server = Server::start(&target);
     let mut session = server.attach(7).await.unwrap();
-    session.send(&batch(0, 3));
-    in_time(session.answer()).await.unwrap();
+    session.outlet.send(&batch(0, 3));
+    in_time(session.answers.next()).await.unwrap();
     let bound = |session: Result<Session, _>| session.map(|session| session.bound());
     let refused = bound(attach(server.address, stream(2), 8, None).await);
     assert_eq!(refused, Err(AttachError::OtherStream { stream: stream(1) }));
@@ -314,8 +314,8 @@ async fn a_false_answer_to_a_batch_breaks_the_session() {
         let attached = Answer::Attached(proto::Attached { applied: 0 });
         let address = prepared(vec![attached, answer]).await;
         let mut session = attach(address, stream(1), 7, None).await.unwrap();
-        session.send(&batch(0, 3));
-        let reason = broken(in_time(session.answer()).await);
+        session.outlet.send(&batch(0, 3));
+        let reason = broken(in_time(session.answers.next()).await);
         assert!(reason.contains(expected) && reason.contains("correct the service"), "{reason}");
     }
 }

@@ -130,11 +130,14 @@ fn locked(unanswered: &Unanswered) -> MutexGuard<'_, VecDeque<Position>> {
     unanswered.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A session with a service. After an error of [`answer`](Self::answer) it is over.
+/// A session with a service, in halves for two tasks. After an error of [`Answers::next`] it is
+/// over.
 #[derive(Debug)]
 pub struct Session {
-    outlet: Outlet,
-    answers: Answers,
+    /// Sends batches.
+    pub outlet: Outlet,
+    /// Receives answers.
+    pub answers: Answers,
 }
 
 /// The half of a session that sends batches.
@@ -158,38 +161,10 @@ pub struct Answers {
 }
 
 impl Session {
-    /// The halves, for two tasks.
-    #[must_use]
-    pub fn split(self) -> (Outlet, Answers) {
-        (self.outlet, self.answers)
-    }
-
     /// The bound that the target last reported.
     #[must_use]
     pub fn bound(&self) -> Position {
         self.answers.bound
-    }
-
-    /// See [`Outlet::has_room`].
-    #[must_use]
-    pub fn has_room(&self) -> bool {
-        self.outlet.has_room()
-    }
-
-    /// See [`Outlet::send`].
-    ///
-    /// # Panics
-    /// As [`Outlet::send`].
-    pub fn send(&mut self, batch: &Batch) {
-        self.outlet.send(batch);
-    }
-
-    /// See [`Answers::next`].
-    ///
-    /// # Errors
-    /// As [`Answers::next`].
-    pub async fn answer(&mut self) -> Result<Position, ApplyError> {
-        self.answers.next().await
     }
 }
 
