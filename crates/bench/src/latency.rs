@@ -141,7 +141,8 @@ async fn appends(
     let mut tasks = JoinSet::new();
     if arguments.closed {
         for log in logs {
-            tasks.spawn(append_until(log, payload.clone(), stop));
+            let payload = payload.clone();
+            tasks.spawn(append_until(log, stop, move |_| payload.clone()));
         }
         return Ok(Measured::closed(all(tasks).await?, cpu_time() - cpu));
     }
@@ -153,12 +154,16 @@ async fn appends(
     Ok(Measured::scheduled(all(tasks).await?, rate, cpu_time() - cpu))
 }
 
-/// Closed loop: one append after the other.
-async fn append_until(log: Log, payload: Bytes, stop: Instant) -> Result<Latencies, Failure> {
+/// Closed loop: one append after the other. `record` gets its start.
+pub(super) async fn append_until<R: Into<Record>>(
+    log: Log,
+    stop: Instant,
+    record: impl Fn(Instant) -> R,
+) -> Result<Latencies, Failure> {
     let mut latencies = Latencies::new();
     while Instant::now() < stop {
         let began = Instant::now();
-        log.append(payload.clone(), Default::default()).await?;
+        log.append(record(began), Default::default()).await?;
         latencies.record(began);
     }
     Ok(latencies)

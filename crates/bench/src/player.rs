@@ -32,7 +32,7 @@ use super::comparison::{Comparison, each_with_each, values};
 use super::figure::{Figure, Setting};
 use super::figures::Measured;
 use super::latencies::Latencies;
-use super::latency::{append_on_schedule, distributions};
+use super::latency::{append_on_schedule, append_until, distributions};
 use super::machine::cpu_time;
 use super::pace::Pace;
 use super::presentation::{Presentation, remark_ratios};
@@ -280,16 +280,12 @@ impl Appending {
             let record = transactions.record(number, nanos_since(began, scheduled));
             record.expect("the arguments allow only valid transactions")
         };
-        if !is_closed {
+        let latencies = if is_closed {
+            append_until(log, starts + duration, record).await?
+        } else {
             let pace = Pace::split_from(starts, rate, 1, duration)?.swap_remove(0);
-            return Ok(append_on_schedule(log, pace, AppendOptions::default(), record).await?.rate());
-        }
-        let mut latencies = Latencies::new();
-        while Instant::now() < starts + duration {
-            let now = Instant::now();
-            log.append(record(now), AppendOptions::default()).await?;
-            latencies.record(now);
-        }
+            append_on_schedule(log, pace, AppendOptions::default(), record).await?
+        };
         Ok(latencies.rate())
     }
 }
